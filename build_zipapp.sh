@@ -140,11 +140,10 @@ class Bundle:
 
 
 def wants_store(words):
-    """Tell whether a command line is for https, trusted as this system or SSL_CERT_FILE says."""
-    named = os.environ.get("SSL_CERT_FILE")
+    """Tell whether a command line is for https, trusted as this system says."""
     return (any(word[:8].lower() == "https://" for word in words)
             and not any(word.startswith(("-k", "--insecure", "--ignore-ssl", "--ca")) for word in words)
-            and (not named or os.path.isfile(named)))  # with a pipe the program has patience, OpenSSL none
+            and not os.environ.get("SSL_CERT_FILE"))  # whose faults OpenSSL would not name
 
 
 def read_store_ahead():

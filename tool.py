@@ -19,7 +19,7 @@ The way of a request through this file, which is read from top to bottom:
      5 Local files     12 Failures       what errors of the system, of TLS and of lookups mean, in words
      6 Budgets         13 Lookup         names to addresses
      7 Names, routes   14 Streams        bytes with their time of arrival, over a socket or TLS
-                       15 TLS contexts   one for each role; workers, which are threads
+                       15 TLS contexts   one for each role
                        16 Messages       reading and writing HTTP/1.1; what responses claim
                        17 Exchanges      one request and its response; 18 HTTP/2: the same, through h2
                        19 Hops           tcp, TLS, unix sockets; 20 Proxies: CONNECT, SOCKS5
@@ -64,11 +64,11 @@ It keeps nothing from one start to the next. README, "What it touches", says the
 that a hostile server can do:
 
     network         13, 19, 20 open it, for streams to send and receive; http.client in 16 only writes bytes
-    opens files     5, also those that 30 writes; 10 the kernel's figures; 30
-    looks at files  5, 9, 12, 15, 30
+    opens files     5; 10 the kernel's figures; 15 by OpenSSL; 30
+    looks at files  5, 8, 9, 12, 30
     changes files   30
     environment     30; what it holds is passed to 7, 8, 9, 13, 15, 29
-    threads         15
+    threads         5
     signals         30, and 1 during the imports
     processes       1, 30: none but this one is started or ended
     evaluates code  nowhere
@@ -288,7 +288,6 @@ MAX_IDLE = 100  # records or frames that are read of an idle connection: tickets
 END_PATIENCE = 1.0  # seconds for the end of an HTTP/2 stream, after the last byte that was announced
 MAX_HTTP2_CHATTER = 1000  # frames that serve nothing (SETTINGS, PING); one more for each KiB of the bodies
 MAX_FILE = 16 << 20  # that an option names, but for a body
-MAX_SYSTEM_FILE = 64 << 20  # of this machine's own, as its connections; of a device, which may have no end
 MAX_BODY = 1 << 30  # bytes of a request's body
 MAX_DECODED = 4 << 20  # bytes of such a body that are decoded, to tell its type
 IDNA_DOTS = "\u3002\uff0e\uff61"  # between labels, as the dot (UTS #46 section 4)
@@ -605,19 +604,12 @@ class Series(NamedTuple):
         return variants * rounds
 
 
-class PemFile(NamedTuple):
-    """The CA certificates of a file."""
-
-    name: str  # its option, or SSL_CERT_FILE, and its path
-    data: bytes
-
-
 class Identity(NamedTuple):
     """The paths of a client certificate with its chain, and of its key, which may be the same."""
 
     certificate: str
     key: str
-    password: bytes | None
+    password: bytes
 
 
 class Options(NamedTuple):
@@ -630,7 +622,7 @@ class Options(NamedTuple):
     max_time: float = DEFAULT_MAX_TIME
     http2: bool = True
     insecure: bool = False
-    ca_bundle: PemFile | None = None
+    ca_bundle: bytes | None = None  # certificates in PEM
     proxy: str | None = None
     fail: bool = False  # a last status that is not good makes the exit code 22
     family: int = socket.AF_UNSPEC
@@ -1315,105 +1307,81 @@ def is_stdout(path: str) -> bool:
     return descriptor_of(path) == 1
 
 
-def is_trusted(found: os.stat_result) -> bool:
-    """Tell whether something belongs to root or to us: another user's link may be a trap."""
-    return found.st_uid in (0, os.geteuid())
-
-
-def check_link(path: str) -> None:
-    """Raise OSError if a file to be read is named by a link that another user may have planted there."""
-    link, folder = os.lstat(path), os.stat(os.path.dirname(path) or ".")
-    private = is_trusted(folder) and not folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if stat.S_ISLNK(link.st_mode) and not is_trusted(link) and not private:
-        raise OSError(errno.ELOOP, "it is another user's symbolic link: name the file itself")
-
-
-def check_pem_path(option: str, path: str) -> str:
-    """Return the path of a file that OpenSSL opens itself; raises UsageError unless it is a regular one."""
-    try:
-        regular = path != "-"
-        if regular:
-            check_link(path)
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            os.close(descriptor)
-        if not regular:
-            raise OSError(errno.EINVAL, "name a regular file")
-    except (OSError, ValueError) as error:
-        if refusal_of(error):
-            raise
-        before, colon, _ = path.partition(":")
-        if option == "--cert" and colon:  # as curl takes a password: not to be repeated
-            message = f"cannot read '{before}:…'; a password cannot follow the path: write it into a file"
-            raise UsageError(f"--cert: {message}, and give that with --key-password-file") from None
-        raise UsageError(f"{option}: cannot read '{path}': {reason_of(error)}") from None
-    return path
-
-
-def check_folders(folder: str) -> None:
-    """Raise OSError if a link among the folders on the way to a file to be written is another user's."""
-    for name in re.finditer(r"[^/]+", folder):
-        passed = folder[: name.end()]
-        link = os.lstat(passed)
-        if not stat.S_ISLNK(link.st_mode):
-            continue
-        if not is_trusted(link):
-            raise OSError(errno.ELOOP, f"'{passed}' is another user's symbolic link: name the folder itself")
-        check_folders(os.path.join(os.path.dirname(passed), os.readlink(passed)))
-
-
-def read_file(path: str, limit: int = MAX_SYSTEM_FILE, seconds: float = 1.0) -> bytes:
-    """Read a file, a pipe or, for `-`, standard input, without ever blocking for longer than `seconds`.
-
-    Raises OSError, also when it is larger than `limit` bytes (a device: MAX_SYSTEM_FILE) or does not end in
-    that time, and ValueError for a NUL in the path.
+class Worker:
+    """Some work in a thread of its own, because it may hang: `result` is what it returned, `crash` what it
+    raised, or why there is no thread. One that hangs is left behind: nothing interrupts a resolver, a
+    handshake, a SOCKS dialogue, a disk at the other end of a network.
     """
-    until = time.monotonic() + seconds
-    descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        found = os.fstat(descriptor)
-        if stat.S_ISCHR(found.st_mode):
-            limit = min(limit, MAX_SYSTEM_FILE)
-        ready = select.poll()
-        ready.register(descriptor, select.POLLIN)
-        kept = io.BytesIO()  # joining a list of parts would hold all of it twice
-        while max(kept.tell(), found.st_size) <= limit:
-            left = until - time.monotonic()
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.ended = threading.Event()
+        self.done = False  # set before `ended`, which may fail for lack of memory
+        self.crash: BaseException | None = None
+        self.result: Any = None
+        try:
+            # threading.Thread would wait for ever where the thread has no memory for its first call.
+            _thread.start_new_thread(self._run, (work,))
+        except (RuntimeError, MemoryError, OSError) as error:
+            self.crash, self.done = error, True
+
+    def _run(self, work: Callable[[], object]) -> None:
+        try:
+            self.result = work()
+        except BaseException as error:
+            self.crash = error
+        self.done = True
+        self.ended.set()
+
+    def wait(self, seconds_left: Callable[[], float]) -> None:
+        """Wait for the end of the work, until no seconds are left. `seconds_left` is called every 0.1 s."""
+        while not self.done:
+            left = seconds_left()
             if left <= 0:
-                raise OSError(errno.ETIMEDOUT, "no end of the data came within the time of -m")
-            came = ready.poll(min(left, 1.0) * 1000)
-            if not came and path == "-":
-                continue  # it is the caller's, and reading may block; everything else was opened not to
-            try:
-                chunk = os.read(descriptor, BUFFER)
-            except BlockingIOError:
-                continue
-            if not chunk and not came:  # of a named pipe whose writer has not come within this second
-                raise OSError(errno.EPIPE, "nobody is writing to this pipe")
+                return
+            # A signal that comes just before a wait is noticed only at the end of that wait.
+            self.ended.wait(min(left, 0.1))
+
+    def wait_for(self, seconds: float) -> None:
+        """Wait for the end of the work, for some seconds at most."""
+        latest = time.monotonic() + seconds
+        self.wait(lambda: latest - time.monotonic())
+
+
+def read_file(path: str, limit: int = MAX_FILE) -> bytes:
+    """Read a file, a pipe or, for `-`, standard input, which may take for ever. Raises OSError, also when it
+    is larger than `limit` bytes, and ValueError for a NUL in the path.
+    """
+    kept = io.BytesIO()  # joining a list of parts would hold all of it twice
+    ready = select.poll()
+    with open(0 if path == "-" else path, "rb", buffering=0, closefd=path != "-") as file:
+        ready.register(file, select.POLLIN)
+        while max(kept.tell(), os.fstat(file.fileno()).st_size) <= limit:
+            ready.poll()  # the caller's standard input may be one that does not block
+            chunk = file.read(BUFFER)
             if not chunk:
                 return kept.getvalue()
             kept.write(chunk)
-        raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
-    finally:
-        if path != "-":
-            os.close(descriptor)
+    raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")
 
 
 @cache
 def read_local(option: str, path: str, seconds: float, limit: int = MAX_FILE) -> bytes:
-    """Read what an `option` names; raises UsageError, or OSError when a limit of this machine forbids it.
+    """Read what an `option` names; raises UsageError, also where that takes longer than some seconds, or
+    OSError when a limit of this machine forbids it.
 
     The cache is for pipes that several sides name: a second reading would give nothing.
     """
-    try:
-        if path != "-" and option.startswith("-"):  # the environment may name any link
-            check_link(path)
-        return read_file(path, limit, seconds)
-    except (OSError, ValueError) as error:
-        if refusal_of(error):
-            raise
+    reader = Worker(partial(read_file, path, limit))
+    reader.wait_for(seconds)
+    error = reader.crash
+    if error and (refusal_of(error) or not isinstance(error, (OSError, ValueError))):
+        raise error
+    if error or not reader.done:
         shown = "standard input" if path == "-" else f"'{path}'"
-        raise UsageError(f"{option}: cannot read {shown}: {reason_of(error)}") from None
+        reason = reason_of(error) if error else "no end of the data came within the time of -m"
+        raise UsageError(f"{option}: cannot read {shown}: {reason}")
+    data: bytes = reader.result
+    return data
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2019,23 +1987,16 @@ def load_body(given: Sequence[tuple[str, str]], seconds: float, typed: bool) -> 
     return whole, "" if typed else detect_type(whole, extension)
 
 
-def read_ca_bundle(option: str, path: str | None, seconds: float) -> PemFile | None:
-    """Return the certificates of a PEM file, if one is named; raises UsageError when it has none."""
-    if not path:
+def read_ca_bundle(path: str | None, seconds: float) -> bytes | None:
+    """Return the certificates of the PEM file of --cacert; raises UsageError when it has none."""
+    if path is None:
         return None
-    data = read_local(option, path, seconds)
-    pem = re.findall(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", data)
-    if not pem:
-        raise UsageError(f"{option}: '{path}' holds no certificate: expected a PEM file")
-    return PemFile(f"{option} '{path}'", b"\n".join(pem))
-
-
-def load_ca_bundle(context: ssl.SSLContext, bundle: PemFile) -> None:
-    """Trust the certificates of a bundle; raises UsageError when one of them cannot be read."""
-    try:
-        context.load_verify_locations(cadata=bundle.data.decode("latin-1"))
-    except (ssl.SSLError, ValueError) as error:
-        raise UsageError(f"{bundle.name} holds a certificate that cannot be read: {error}") from None
+    found = re.findall(
+        rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", read_local("--cacert", path, seconds)
+    )
+    if not found:
+        raise UsageError(f"--cacert: '{path}' holds no certificate: expected a PEM file")
+    return b"\n".join(found)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2138,7 +2099,15 @@ def secrets_of(options: Options) -> Iterator[tuple[str, bool]]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 8c. Identity. The client certificate of --cert, with its key.
-MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED", "UNKNOWN_KEY_TYPE")
+def check_pem_path(option: str, path: str) -> str:
+    """Return the path of a file that OpenSSL opens itself; raises UsageError unless it is a regular one."""
+    if os.path.isfile(path):
+        return path
+    before, colon, _ = path.partition(":")
+    if option == "--cert" and colon:  # as curl takes a password: not to be repeated
+        advice = "a password goes into a file: --key-password-file"
+        raise UsageError(f"--cert: there is no regular file '{before}:…'; {advice}")
+    raise UsageError(f"{option}: there is no regular file '{path}'")
 
 
 def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
@@ -2148,7 +2117,7 @@ def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
     certificate = key = check_pem_path("--cert", args.cert)
     if args.key is not None:
         key = check_pem_path("--key", args.key)
-    password = None
+    password = b""
     if args.key_password_file is not None:
         lines = read_local("--key-password-file", args.key_password_file, seconds)
         password = lines.partition(b"\n")[0].removesuffix(b"\r")
@@ -2157,35 +2126,27 @@ def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
 
 def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
     """Have a context show a client certificate where it is asked for one; raises UsageError."""
-    asked = False
+    asked = []
 
     def password() -> bytes:  # without it OpenSSL would ask on the terminal
-        nonlocal asked
-        asked = True
-        if identity.password is None:
-            wanted = "name a file whose first line is its password, --key-password-file"
-            raise UsageError(f"the key in '{identity.key}' is encrypted: {wanted}")
+        asked.append(True)
         return identity.password
 
     certificate, key = f"--cert '{identity.certificate}'", f"'{identity.key}'"
     try:
         context.load_cert_chain(identity.certificate, identity.key, password)
-    except ssl.SSLError as error:
-        if error.reason in MISMATCHES:
-            wrong = f"{key} is not the key of the first certificate in {certificate}"
-        elif asked:
-            wrong = f"the password in --key-password-file does not open the key in {key}"
-        else:
-            wrong = f"{key} holds no private key in PEM that can be read: --key names the file that does"
-            try:  # OpenSSL says alike of both
-                context.load_verify_locations(identity.certificate)
-            except ssl.SSLError:
-                wrong = f"{certificate} holds no certificate in PEM that can be read; its key goes with --key"
-        raise UsageError(wrong) from None
     except (OSError, ValueError) as error:  # ValueError: OpenSSL has room for 1,024 bytes of a password
         if refusal_of(error):
             raise
-        raise UsageError(f"{certificate} cannot be given to OpenSSL: {reason_of(error)}") from None
+        if not isinstance(error, ssl.SSLError):
+            wrong = f"{certificate} with the key in {key}: {reason_of(error)}"
+        elif "MISMATCH" in (error.reason or ""):
+            wrong = f"{key} is not the key of the first certificate in {certificate}"
+        elif asked:
+            wrong = f"the key in {key} is encrypted: the first line of --key-password-file does not open it"
+        else:
+            wrong = f"{certificate} must hold a certificate and {key} its private key (--key), both in PEM"
+        raise UsageError(wrong) from None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2703,14 +2664,6 @@ def check_options(options: Options) -> None:
         raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
 
 
-def check_certificates(options: Options) -> None:
-    """Raise UsageError for certificates or a key of the user's that OpenSSL cannot use."""
-    if options.ca_bundle:
-        load_ca_bundle(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), options.ca_bundle)
-    if options.identity:
-        load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), options.identity)
-
-
 def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]:
     """Return the header fields of all options; -H wins over those of other options. Raises UsageError."""
     headers = [parse_header(*line) for line in header_lines(args.header, seconds)]
@@ -2770,7 +2723,7 @@ def own_options(
         max_time=seconds,
         http2=not args.no_http2,
         insecure=args.insecure,
-        ca_bundle=read_ca_bundle("--cacert", args.cacert, patience),
+        ca_bundle=read_ca_bundle(args.cacert, patience),
         proxy=args.proxy,
         family=family,
         overrides=overrides,
@@ -2877,7 +2830,6 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
     check_conflicts(merged)
     side = without_credentials(own_options(merged, base.environ, base, own), base, own)
     check_options(side)
-    check_certificates(side)
     warnings = (each for each in warn_of_request(merged, side.request) if each not in base.warnings)
     return side._replace(warnings=(*warnings, *side.warnings))
 
@@ -2916,8 +2868,6 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     options = options._replace(
         secrets=index_secrets(secrets_of(options)), warnings=tuple(warn_of_request(args, options.request))
     )
-    if args.versus or not options.request.url.secure:  # else the TLS context of the first step tells
-        check_certificates(options)
     check_options(options)
     if args.versus:
         options = choose_sides(args, options, parser)
@@ -4340,55 +4290,31 @@ class TlsStream(Stream):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 15a. Workers. What may hang is done in a thread of its own.
-class Worker:
-    """Some work in a thread of its own: `result` is what it returned, `crash` what it raised, or why there is
-    no thread. One that hangs is left behind: nothing interrupts a resolver, a handshake, a SOCKS dialogue.
+# 15. TLS contexts. One for each role of TLS in a run, so that a proxy never gets what is for the target.
+def load_store(context: ssl.SSLContext, options: Options) -> None:
+    """Trust the certificates of --cacert, those of SSL_CERT_FILE, or the system's; raises UsageError where
+    one of them cannot be read. OpenSSL itself says nothing of that, and then trusts nobody.
     """
-
-    def __init__(self, work: Callable[[], object], patience: float) -> None:
-        """Start the thread; one that cannot be had within `patience` seconds has crashed. Where a process may
-        have few, the kernel still counts the one that has just ended.
-        """
-        self.ended = threading.Event()
-        self.done = False  # set before `ended`, which may fail for lack of memory
-        self.crash: BaseException | None = None
-        self.result: Any = None
-        give_up = time.monotonic() + patience
-        while True:
-            try:
-                # threading.Thread would wait for ever where the thread has no memory for its first call.
-                _thread.start_new_thread(self._run, (work,))
-                return
-            except (RuntimeError, MemoryError, OSError) as error:
-                if time.monotonic() >= give_up:
-                    self.crash, self.done = error, True
-                    return
-            time.sleep(0.01)
-
-    def _run(self, work: Callable[[], object]) -> None:
-        try:
-            self.result = work()
-        except BaseException as error:
-            self.crash = error
-        self.done = True
-        self.ended.set()
-
-    def wait(self, seconds_left: Callable[[], float]) -> None:
-        """Wait for the end of the work, until no seconds are left. `seconds_left` is called every 0.1 s."""
-        while not self.done:
-            left = seconds_left()
-            if left <= 0:
-                return
-            # A signal that comes just before a wait is noticed only at the end of that wait.
-            self.ended.wait(min(left, 0.1))
+    named = options.environ.get("SSL_CERT_FILE")
+    try:
+        if options.ca_bundle:
+            context.load_verify_locations(cadata=options.ca_bundle.decode("latin-1"))
+        elif named:
+            context.load_verify_locations(named, ssl.get_default_verify_paths().capath)
+        else:
+            context.load_default_certs()
+    except (OSError, ValueError) as error:  # ValueError: a letter that is not ASCII
+        if refusal_of(error):
+            raise
+        source = "--cacert" if options.ca_bundle else f"SSL_CERT_FILE '{named}'"
+        raise UsageError(
+            f"{source} holds no certificates in PEM that can be read: {reason_of(error)}"
+        ) from None
 
 
-# ---------------------------------------------------------------------------------------------------------
-# 15b. TLS contexts. One for each role of TLS in a run, so that a proxy never gets what is for the target.
 def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
     """Make a client context; it costs 20 ms and more where the system's CA store is read: `take_store` may
-    give one that has it, from SSL_CERT_FILE if that is set. Raises UsageError where that file is no bundle.
+    give one that has it. Raises UsageError.
     """
     if options.insecure:  # any certificate, protocol and cipher that OpenSSL still has
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -4398,13 +4324,8 @@ def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
         context.set_ciphers("ALL:@SECLEVEL=0")
         context.options |= 0x4 | 0x40000  # SSL_OP_LEGACY_SERVER_CONNECT, ALLOW_UNSAFE_LEGACY_RENEGOTIATION
         return context
-    ahead, bundle = None, options.ca_bundle
-    if not bundle:
-        # OpenSSL says nothing of a file that it cannot read, and then trusts nobody.
-        bundle = read_ca_bundle("SSL_CERT_FILE", options.environ.get("SSL_CERT_FILE"), options.max_time)
-        ahead = take_store()
-    if ahead and bundle and ahead.cert_store_stats()["x509"] != bundle.data.count(b"BEGIN"):
-        ahead = None  # a certificate is broken or there twice: loading them again tells which
+    own = options.ca_bundle or options.environ.get("SSL_CERT_FILE")
+    ahead = None if own else take_store()
     context = ahead or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # The system's OpenSSL configuration may demand more. A Python with its own list of ciphers hides that.
     context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
@@ -4412,13 +4333,8 @@ def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
     context.verify_flags |= 0x80000  # X509_V_FLAG_PARTIAL_CHAIN
     if ssl.HAS_NEVER_CHECK_COMMON_NAME:  # RFC 9525 section 2: names are in subjectAltName alone
         context.hostname_checks_common_name = False
-    if bundle and not ahead:
-        load_ca_bundle(context, bundle)
-        folder = ssl.get_default_verify_paths().capath
-        if folder and not options.ca_bundle:
-            context.load_verify_locations(capath=folder)
-    elif not ahead:
-        context.load_default_certs()
+    if not ahead:
+        load_store(context, options)
     return context
 
 
@@ -4442,7 +4358,7 @@ class TlsContexts:
     def start(self, role: str) -> None:
         """Begin to make the context of a role."""
         if role not in self._makers:
-            self._makers[role] = Worker(partial(self._make, role), 1.0)
+            self._makers[role] = Worker(partial(self._make, role))
 
     def _make(self, role: str) -> ssl.SSLContext:
         optional("hashlib")  # for `parse_certificate`: nothing is imported once the clock runs
@@ -4453,15 +4369,16 @@ class TlsContexts:
             context.post_handshake_auth = True
         return context
 
-    def get(self, role: str, protocols: Sequence[str], patience: float = math.inf) -> ssl.SSLContext:
+    def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
         """Return the context of a role, which offers these protocols (ALPN); raises UsageError, also where it
-        is not made within `patience` seconds. A step waits without a limit: its deadline ends it.
+        is not made within the time of -m.
         """
         self.start(role)
-        maker, give_up = self._makers[role], time.monotonic() + patience
-        maker.wait(lambda: give_up - time.monotonic())
+        maker, seconds = self._makers[role], self._options.max_time
+        maker.wait_for(seconds)
         if not maker.done:
-            raise UsageError(f"the CA certificates could not be read within {patience:g} s")
+            files = "--cert, --key and SSL_CERT_FILE"
+            raise UsageError(f"the certificates could not be read within {seconds:g} s: look at {files}")
         if maker.crash:
             del self._makers[role]  # a later run may have the room that this one lacks
             raise maker.crash
@@ -6334,9 +6251,7 @@ def warm_lookup() -> None:
     In a thread of its own, because a broken resolver may never come back, even for localhost. Where no thread
     can be had, it is left out.
     """
-    latest = time.monotonic() + 0.05
-    rehearse = partial(look_up, "localhost", 80, socket.AF_UNSPEC)
-    Worker(rehearse, 0.0).wait(lambda: latest - time.monotonic())
+    Worker(partial(look_up, "localhost", 80, socket.AF_UNSPEC)).wait_for(0.05)
 
 
 def nap_where_cpus_are_short() -> None:
@@ -6772,7 +6687,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
         left = (deadline_of(state, begun, options) - time.perf_counter_ns()) / 1e9
         return min(left, options.max_time)  # before the clock starts: look again within a short -m
 
-    worker = Worker(lambda: follow(options, pool, state), min(1.0, options.max_time))
+    worker = Worker(lambda: follow(options, pool, state))
     try:
         worker.wait(seconds_left)
     except Stopped:
@@ -10181,17 +10096,6 @@ def replace_file(
         UNFINISHED.remove(undo)
 
 
-def open_directly(folder: int, name: str) -> int:
-    """Open a device or a named pipe for writing; raises OSError, also where it may be another user's trap."""
-    descriptor = os.open(name, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
-    opened, sticky = os.fstat(descriptor), os.fstat(folder).st_mode & stat.S_ISVTX
-    planted = stat.S_ISFIFO(opened.st_mode) and sticky and not is_trusted(opened)
-    if planted or stat.S_ISREG(opened.st_mode):  # it was none when it was looked at
-        os.close(descriptor)
-        raise OSError(errno.EACCES, "it is another user's, or is changed meanwhile: name another file")
-    return descriptor
-
-
 def write_file(option: str, path: str, data: Iterable[bytes], mode: int | None) -> None:
     """Write a file so that an old one survives every failure; raises OSError. `mode` is that of a new one.
 
@@ -10207,7 +10111,6 @@ def write_file(option: str, path: str, data: Iterable[bytes], mode: int | None) 
     way, name = os.path.split(path)
     folder = os.open(way or ".", LOOK_ONLY | os.O_DIRECTORY)
     try:
-        check_folders(way)
         try:
             found = os.stat(name or ".", dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -10215,7 +10118,8 @@ def write_file(option: str, path: str, data: Iterable[bytes], mode: int | None) 
         if found and stat.S_ISLNK(found.st_mode):
             raise OSError(errno.ELOOP, "it is a symbolic link: name the file itself")
         if found and not stat.S_ISREG(found.st_mode):
-            write_all(open_directly(folder, name or "."), data, PIPE_PATIENCE)
+            opened = os.open(name or ".", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
+            write_all(opened, data, PIPE_PATIENCE)
             return
         try:
             replace_file(folder, name, found, mode, data)
@@ -10811,7 +10715,7 @@ def prepare_side(side: Variant, pool: ConnectionPool) -> None:
     """Read and open what a side needs, so that a UsageError is raised now, and not in a later run."""
     url, interface = side.options.request.url, side.options.interface
     if url.secure and side.name:  # else the first step tells
-        pool.contexts(side.name).get(target_role(url, side.options), ("http/1.1",), side.options.max_time)
+        pool.contexts(side.name).get(target_role(url, side.options), ("http/1.1",))
     if interface is None:
         return
     try:

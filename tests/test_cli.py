@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -441,41 +442,26 @@ def test_a_data_file_that_cannot_be_read_is_a_usage_error(call_tool, server, tmp
     assert server.accepted == 0
 
 
-def test_a_fifo_without_a_writer_is_given_a_second(call_tool, server, tmp_path):
-    os.mkfifo(tmp_path / "fifo")
-    result = call_tool("-d", f"@{tmp_path / 'fifo'}", server.url())
-    check_usage_error(result, "fifo", "nobody is writing")
-    assert result.seconds >= 1 and server.accepted == 0
-
-
-@pytest.mark.parametrize("data", [b"late, but whole", b""])
-def test_a_fifo_whose_writer_comes_after_its_reader_is_read_whole(call_tool, tmp_path, monkeypatch, data):
+def test_a_fifo_is_read_whole_and_without_a_writer_given_up_with_the_time(run_tool, server, tmp_path):
     """A shell starts both sides of a pipe at once, and either may be the first."""
-    fifo, opened = tmp_path / "fifo", os.open
+    fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-
-    def open_and_write(path, *how, **where):
-        descriptor = opened(path, *how, **where)
-        if path == str(fifo):
-            writer = opened(fifo, os.O_WRONLY | os.O_NONBLOCK)
-            os.write(writer, data)
-            os.close(writer)
-        return descriptor
-
-    monkeypatch.setattr(os, "open", open_and_write)
-    assert asked(call_tool, "-d", f"@{fifo}").body == data
-
-
-@pytest.mark.needs("linux")
-def test_a_device_without_an_end_is_refused_before_it_fills_the_memory(run_tool, server):
-    check_usage_error(run_tool("-d", "@/dev/zero", server.url()), "/dev/zero", "64 MiB")
+    result = run_tool("-m", "0.5", "-d", f"@{fifo}", server.url())
+    check_usage_error(result, "fifo", "no end of the data came within the time of -m")
     assert server.accepted == 0
+    for data in (b"late, but whole", b""):
+        writer = threading.Timer(0.2, fifo.write_bytes, [data])
+        writer.start()
+        assert asked(run_tool, "-d", f"@{fifo}").body == data
+        writer.join()
 
 
-def test_a_long_pipe_that_ends_is_a_body(run_tool):
-    content = b"x" * (66 << 20)
-    result = run_tool("--json", "-", "-d", "@-", "http://127.0.0.1:1/", stdin=content)
-    assert result.json()["steps"][0]["request"]["body_bytes"] == len(content)
+def test_a_standard_input_that_does_not_block_is_waited_for(run_tool):
+    """As a parent leaves it that reads and writes its pipes by itself."""
+    change = "import os, sys; os.set_blocking(0, False); os.execvp(sys.argv[1], sys.argv[1:])"
+    script = f"{{ sleep 0.5; echo late; }} | '{sys.executable}' -c '{change}' \"$@\""
+    result = run_tool("--json", "-", "-d", "@-", "http://127.0.0.1:1/", within=["sh", "-c", script, "sh"])
+    assert result.json()["steps"][0]["request"]["body_bytes"] == len("late\n")
 
 
 # --- headers --------------------------------------------------------------------------------------

@@ -1,18 +1,16 @@
-"""Where others may write, they may have left a trap: a link, a file, a pipe. Root is the victim here,
-STRANGER the other user; without root the tests skip. What fs.protected_symlinks is set to does not matter.
+"""Where others may write, they may have left a link or a file at the name that is to be written. Root is the
+victim here, STRANGER the other user; without root the tests skip.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from checks import flat
 from confined import run_under, without_privilege
 from inside import tool
 from servers import http_server
@@ -104,42 +102,6 @@ def test_a_file_that_is_a_link_is_not_written_whoever_made_it(
     assert untouched(private) and os.listdir(shared) == ["out"]
 
 
-@pytest.mark.parametrize(("owner", "mode"), [(0, 0o1777), (STRANGER, 0o755)])
-def test_a_folder_on_the_way_is_no_link_of_another_user(shared, private, tmp_path, owner, mode):
-    planted_link(shared / "folder", private)
-    (shared / "deep").mkdir()
-    (tmp_path / "own").symlink_to("shared/deep/../folder")
-    os.chown(shared, owner, owner)
-    shared.chmod(mode)
-    for way in (shared / "folder", tmp_path / "own", shared / "folder" / ".", shared / "folder" / ".."):
-        check_refused(way / "created", f"/folder' is another user's {LINK}")
-        check_refused(f"{way}//precious", f"another user's {LINK}")
-    assert untouched(private)
-
-
-def test_a_folder_on_the_way_may_be_a_link_of_one_s_own(shared, private):
-    given_away(shared)
-    (shared / "folder").symlink_to(private)
-    write(shared / "folder" / "precious")
-    write(shared / "folder" / "created")
-    assert [path.read_bytes() for path in private.iterdir()] == [b"new", b"new"]
-
-
-def test_a_folder_on_the_way_may_be_a_link_of_root_s():
-    with tempfile.TemporaryDirectory() as place:  # pytest's own is for root alone
-        Path(place).chmod(0o755)
-        theirs, way = Path(place, "theirs"), Path(place, "way")
-        theirs.mkdir()
-        given_away(theirs)
-        way.symlink_to("theirs")
-        os.seteuid(STRANGER)
-        try:
-            write(way / "out")
-        finally:
-            os.seteuid(0)
-        assert (theirs / "out").stat().st_uid == STRANGER
-
-
 def test_a_stream_by_any_other_path_is_a_link():
     """So the file behind it is never renamed over."""
     for path in ("//dev/stdout", "/proc/self/fd//1", "/proc/thread-self/fd/1", "/proc/self/exe"):
@@ -173,8 +135,7 @@ def test_a_folder_that_is_swapped_while_it_writes_changes_nothing(shared, privat
     assert os.listdir(shared / "moved") == ["created"]
 
 
-@pytest.mark.parametrize("becomes", ["link", "second name"])
-def test_a_pipe_that_becomes_something_else_is_not_written(shared, private, monkeypatch, becomes):
+def test_a_pipe_that_becomes_a_link_is_not_written(shared, private, monkeypatch):
     """In the moment between being looked at and being opened."""
     opened = os.open
     os.mkfifo(shared / "out")
@@ -182,18 +143,15 @@ def test_a_pipe_that_becomes_something_else_is_not_written(shared, private, monk
     def swap_and_open(path, *how, **where):
         if path == "out":
             (shared / "out").unlink()
-            if becomes == "link":
-                planted_link(shared / "out", private / "precious")
-            else:
-                os.link(private / "precious", shared / "out")
+            planted_link(shared / "out", private / "precious")
         return opened(path, *how, **where)
 
     monkeypatch.setattr(os, "open", swap_and_open)
-    check_refused(shared / "out", "symbolic links|changed meanwhile")
+    check_refused(shared / "out", "symbolic links")
     assert untouched(private)
 
 
-# --- files and pipes of others --------------------------------------------------------------------
+# --- files of others ------------------------------------------------------------------------------
 
 
 def test_a_file_of_another_user_that_cannot_be_replaced_stays(base_environment, server, shared):
@@ -214,24 +172,6 @@ def test_a_second_name_of_one_s_own_file_is_replaced_and_not_written(shared, pri
     assert untouched(private) and (shared / "out").read_bytes() == b"new"
 
 
-@pytest.mark.parametrize(("owner", "mode", "written"), [(1, 0o1777, 0), (1, 0o777, 1), (0, 0o1777, 1)])
-def test_a_pipe_of_another_user_is_not_written_in_a_sticky_folder(
-    call_tool, server, shared, owner, mode, written
-):
-    shared.chmod(mode)
-    os.mkfifo(shared / "out")
-    if owner:
-        given_away(shared / "out").chmod(0o666)
-    reader = os.open(shared / "out", os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        result = call_tool("--metrics-only", "--json", shared / "out", server.url())
-        assert bool(os.read(reader, 100)) == written
-    finally:
-        os.close(reader)
-    assert result.code == (0 if written else 73)
-    assert ("another user" in result.err) != written and "by the shell" not in result.err
-
-
 # --- ways to a file that stay open ----------------------------------------------------------------
 
 
@@ -248,48 +188,11 @@ def test_a_folder_that_may_not_be_listed_will_do_and_one_s_own_place_is_no_obsta
 
 # --- files that are read --------------------------------------------------------------------------
 
-READ = {
-    "-H": "X-Private: hunter2",
-    "-d": "hunter2",
-    "--slo-file": "total=60000",
-    "--baseline": "{}",
-    "--cert": "hunter2",
-    "--key": "hunter2",
-    "--key-password-file": "hunter2",
-    "--cacert": "hunter2",
-}
-
-
-@pytest.mark.parametrize("option", READ)
-def test_a_link_that_another_user_may_have_planted_is_not_read(
-    call_tool, server, authority, shared, private, option
-):
-    (private / "precious").write_text(READ[option])
-    link = planted_link(shared / "in", private / "precious")
-    words = [option, f"@{link}" if option in ("-H", "-d") else link]
-    if option.startswith("--key"):
-        words += ["--cert", authority.certificate("client")]
-    for owner, mode in ((0, 0o775), (STRANGER, 0o755)):
-        os.chown(shared, owner, owner)
-        shared.chmod(mode)
-        result = call_tool("--metrics-only", *words, f"https://{server.authority}/")
-        assert result.code == 64 and server.accepted == 0
-        said = flat(result.err)
-        assert f"{option}: cannot read" in said and f"another user's {LINK}" in said
-        assert "hunter2" not in result.out + result.err
-
 
 def contents(path: Any) -> bytes:
     tool.read_local.cache_clear()
     data: bytes = tool.read_local("-d", str(path), 2.0)
     return data
-
-
-def test_links_are_read_where_nobody_else_may_have_put_them(shared, private, tmp_path):
-    planted_link(tmp_path / "theirs", private / "precious")
-    (shared / "own").symlink_to(private / "precious")
-    for path in (tmp_path / "theirs", shared / "own"):
-        assert contents(path) == b"precious"
 
 
 def test_secrets_are_read_as_kubernetes_mounts_them(run_tool, authority, tls, shared):
@@ -312,9 +215,3 @@ def test_an_open_file_is_read_by_its_descriptor(private):
     with open(private / "precious", encoding="utf-8") as file:
         for way in ("/dev/fd", "/proc/self/fd"):
             assert contents(f"{way}/{file.fileno()}") == b"precious"
-
-
-def test_what_the_environment_and_the_system_name_may_be_any_link(run_tool, tls, authority, shared):
-    link = planted_link(shared / "ca.pem", authority.file)
-    with http_server(tls=tls) as server:
-        assert run_tool("--metrics-only", server.url(), env={"SSL_CERT_FILE": str(link)}).code == 0

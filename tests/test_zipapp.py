@@ -20,7 +20,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -362,7 +361,7 @@ STORES: dict[str, tuple[Callable[[str], str], int]] = {
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_the_store_that_is_read_ahead_is_checked_like_any(kind, run, authority, tls, tmp_path):
+def test_the_store_of_the_environment_is_checked_here_too(kind, run, authority, tls, tmp_path):
     content, code = STORES[kind]
     path = tmp_path / "store.pem"
     path.write_text(content(authority.file.read_text()))
@@ -370,17 +369,6 @@ def test_the_store_that_is_read_ahead_is_checked_like_any(kind, run, authority, 
         result = run("--metrics-only", secure.url(), env={"SSL_CERT_FILE": path})
     assert result.code == code, result.err
     assert not code or (str(path) in result.err and "SSL_CERT_FILE" in result.err)
-
-
-@pytest.mark.needs("linux")
-def test_a_store_that_is_a_pipe_is_left_to_the_program(run, authority, tls, tmp_path):
-    path = tmp_path / "store.pem"
-    os.mkfifo(path)
-    writer = threading.Thread(target=path.write_bytes, args=[authority.file.read_bytes()])
-    writer.start()
-    with http_server(tls=tls) as secure:
-        check_metrics(run("--metrics-only", "-m", "10", secure.url(), env={"SSL_CERT_FILE": path}))
-    writer.join()
 
 
 LICENCES = {

@@ -145,10 +145,10 @@ def test_a_machine_that_gives_no_thread_is_named_before_anything_is_sent(launch,
 
 
 @pytest.mark.needs("linux", "root")
-def test_one_thread_besides_is_enough(launch, few_threads, tls, authority):
+def test_three_threads_besides_are_enough(launch, few_threads, tls, authority):
     with http_server(tls=tls) as secure:
         words = (secure.url(host="localhost"), "--cacert", str(authority.file), *METRICS)
-        outcome = launch(*words, prefix=few_threads(2))
+        outcome = launch(*words, prefix=few_threads(4))
     check_decent(outcome, [0])
     assert outcome.err == ""
 
