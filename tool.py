@@ -887,6 +887,7 @@ class Step(NamedTuple):
     evidence: Evidence
     span_id: str | None = None  # in the trace of its run
     expected: tuple[range, ...] = GOOD_STATUSES
+    notes: tuple[str, ...] = ()  # what was wrong with the answer, though it could be read
 
     @property
     def answer(self) -> Response | None:
@@ -1111,7 +1112,7 @@ def is_token(text: bytes) -> bool:
     return bool(text) and not text.translate(None, TOKEN)
 
 
-def parse_digits(text: bytes | str, base: int = 10, most: int = 10**15 - 1) -> int | None:
+def parse_digits(text: bytes | str, base: int = 10, most: float = math.inf) -> int | None:
     """Read a whole number from outside: ASCII digits alone, none of what int() takes too (+5, 1_0, 0x5) or
     str.isdigit() (５, ²). None for all else, and for more than `most`.
     """
@@ -1252,7 +1253,7 @@ def shown_words(text: str, secrets: Secrets) -> str:
 # By record, the fields that are not masked: their text is the user's, this machine's or this program's own.
 # All other text in a step's records came from the other side.
 OWN_TEXT = {
-    "Step": ("url", "request", "sent_headers", "route", "error", "span_id", "expected"),
+    "Step": ("url", "request", "sent_headers", "route", "error", "span_id", "expected", "notes"),
     "Network": ("peer", "addresses", "reuse_refused", "local_ip", "interface"),
     "Attempt": ("ip", "error"),
     "Certificate": ("sha256",),
@@ -1562,7 +1563,19 @@ def parse_host(text: str) -> str:
     name = host.removesuffix(".")
     if len(name) > MAX_HOST or not all(0 < len(label) < 64 for label in name.split(".")):
         raise UsageError(sizes)
-    return host
+    return read_ipv4(name) or host
+
+
+def read_ipv4(name: str) -> str | None:
+    """Return the address that a numeric host means, as browsers and curl read it (127.1, 0x7f.1, 2130706433:
+    WHATWG URL, the IPv4 parser); None for a name.
+    """
+    if not re.fullmatch("([0-9]+|0x[0-9a-f]+)", name.rpartition(".")[2]):
+        return None
+    try:
+        return socket.inet_ntop(socket.AF_INET, socket.inet_aton(name))
+    except OSError:
+        return None
 
 
 def parse_port(text: str) -> int:
@@ -2946,6 +2959,7 @@ class Log:
         self.exchange: Exchange | None = None
         self.sent: int | None = None  # the kernel has taken the last byte of the request
         self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
+        self.notes: tuple[str, ...] = ()  # of the step
         self.first_byte: int | None = None  # of the final response
         self.response: Response | None = None  # its header section is whole
         self.received = 0  # bytes of the body
@@ -3461,6 +3475,8 @@ def not_http(line: bytes) -> NetworkError:
     """Say what came in place of a status line of HTTP."""
     if line[:2] in (b"\x15\x03", b"\x16\x03"):
         message, hint = "the server speaks TLS on this port, not plain HTTP", "Ask for https:// instead."
+    elif not line.strip():
+        message, hint = "the answer begins with a blank line, where HTTP has its status line", BROKEN_SERVER
     elif line.startswith(b"HTTP/"):
         message, hint = f"the answer's status line is not as HTTP has it: '{foreign(line)}'", BROKEN_SERVER
     else:
@@ -4495,25 +4511,34 @@ def parse_status_line(line: bytes) -> Response:
     return Response(int(found[3]), decode((found[4] or b"").strip()), version, (), odd)
 
 
-def read_headers(reader: Reader) -> tuple[Header, ...]:
-    """Read a header or trailer section up to its blank line (RFC 9112 section 5)."""
+def read_headers(reader: Reader, log: Log) -> tuple[Header, ...]:
+    """Read a header or trailer section up to its blank line (RFC 9112 section 5).
+
+    As curl and browsers do, any name of visible ASCII is taken, and a line without one is skipped: it may be
+    what a program said besides, like `PHP Warning:  …`.
+    """
     fields: list[tuple[str, list[bytes]]] = []
-    size = 0
+    size, skipped = 0, b""
     for _ in range(MAX_HEADER_LINES + 1):
         line = reader.line(MAX_HEADER_BYTES - size)
         size += len(line) + 2
         if size > MAX_HEADER_BYTES:
             raise protocol_error(f"the header section is larger than {MAX_HEADER_BYTES >> 20} MiB")
-        if not line:  # CR and NUL are blanks (RFC 9110 section 5.5)
-            return tuple((name, b" ".join(parts).translate(BLANKED).strip(b" \t")) for name, parts in fields)
+        if not line:
+            if skipped:
+                log.notes += (f"a header line without a name was skipped: '{foreign(skipped)}'",)
+            # CR and NUL are blanks (RFC 9110 section 5.5).
+            whole = ((name, b" ".join(parts).translate(BLANKED).strip(b" \t")) for name, parts in fields)
+            return tuple(field for field in whole if field[0])
         if line[:1] in b" \t" and fields:  # obs-fold (section 5.2)
             fields[-1][1].append(line.strip(b" \t"))
             continue
         field, colon, content = line.partition(b":")
         field = field.rstrip(b" \t")
-        # As curl and browsers do, any name of visible ASCII is taken: not every server keeps to tokens.
-        if not colon or not re.fullmatch(rb"[!-~]+", field):
+        if not colon or not re.fullmatch(rb"[\t -~]*", field):
             raise protocol_error(f"a header line of the response is malformed: '{foreign(line)}'")
+        if not re.fullmatch(rb"[!-~]+", field):
+            field, skipped = b"", skipped or line
         fields.append((field.decode("ascii"), [content.strip(b" \t")]))
     raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
 
@@ -4538,7 +4563,7 @@ def read_head(reader: Reader, log: Log, upgrade: bool = False) -> Response:
                 log.first_byte = first_byte
                 log.count("answered")
                 reader.stream.watch(log)
-            headers = read_headers(reader)
+            headers = read_headers(reader, log)
         except EOFError as ended:
             start = line or ended.args[0]
             if not b"HTTP/".startswith(start[:5].upper()):
@@ -4607,7 +4632,7 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
         if length is None:
             raise protocol_error(f"a chunk size is no hexadecimal number: '{foreign(size)}'")
         if not length:
-            read_headers(reader)
+            read_headers(reader, log)
             return
         count_body(reader, length, log)
         ending = reader.exactly(1)
@@ -6453,6 +6478,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         starved_us=waited // 1000,
         evidence=evidence,
         span_id=current.span_id,
+        notes=tuple(shown_words(note, secrets) for note in history.notes),
     )
     step: Step = masked(raw, secrets)  # here, once, for all reports: it holds what the network said
     if not step.response:
@@ -7565,6 +7591,7 @@ def step_notes(step: Step) -> Iterator[str]:
         yield "the server asked for a client certificate, and none was given: --cert PATH"
     if tls.client_cert and status in (400, 401, 403, 421):
         yield "the client certificate of --cert was shown; the server refused the request"
+    yield from step.notes
     url, location = step.request.url, (step.answer and step.answer.get("location")) or ""
     plain = f"http://{re.escape(bracketed(url.host))}:{url.port}(?![0-9])"
     if url.secure and status in REDIRECTS and re.match(plain, location, re.IGNORECASE):

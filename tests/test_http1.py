@@ -138,6 +138,21 @@ def test_headers_are_reported_in_order_with_repetition_and_a_blank_for_a_control
     assert found[:5] == expected
 
 
+def test_a_line_of_the_header_without_a_name_is_skipped_and_noted(call_tool):
+    """Curl and browsers take such an answer: a program wrote a warning before its own fields."""
+    lines = ["X-A: 1", "PHP Warning:  no hunter2-hunter2 {0}", "\tin line 7", ": none", "X-B\t : 2"]
+    answer = OK + "\r\n".join([*lines, "Content-Length: 0"]) + "\r\n\r\n"
+    result, step = measured(call_tool, answer, "-H", "Authorization: Bearer hunter2-hunter2")
+    found = [header["name"] for header in step["response"]["headers"]]
+    assert (result.code, found) == (0, ["X-A", "X-B", "Content-Length"])
+    note = "in step 1 a header line without a name was skipped: 'PHP Warning: no *** {0}'"
+    assert note in " ".join(result.err.split())
+
+
+def test_a_blank_line_before_the_status_line_is_named(call_tool):
+    assert "begins with a blank line" in failed(call_tool, f"\r\n{OK}\r\n")["message"]
+
+
 # --- interim responses ----------------------------------------------------------------------------
 
 HINT = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"

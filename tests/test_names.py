@@ -27,6 +27,9 @@ NAMES = {
     "ﬀ.example": "ff.example",
     "α\u0345\u0301.example": "xn--kxad.example",
     "１２７．０．０．１": "127.0.0.1",
+    # a number, as browsers read it (WHATWG URL, the IPv4 parser)
+    **dict.fromkeys(["127.1", "2130706433", "0x7F.1", "0177.0.0.01", "127.0.0.1.", "１２７.1"], "127.0.0.1"),
+    **{name: name for name in ("127.0.0.256", "1.2.3.4.5", "a.1", "08", "0x", "4294967296", "127.1.a")},
     # what stands as it is
     "例え.テスト": "xn--r8jz45g.xn--zckzah",
     "l·l.cat": "xn--ll-0ea.cat",

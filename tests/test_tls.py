@@ -69,6 +69,14 @@ def openssl_demanding(folder, settings):
     return {"OPENSSL_CONF": str(path)}
 
 
+def test_a_numeric_host_is_its_address_in_url_host_and_certificate(authority):
+    with http_server(tls=server_context(authority.certificate())) as server:
+        for host in ("127.1", "0x7f000001"):
+            step = only_step(here("--cacert", authority.file, server.url(host=host)))
+            assert (step["url"], step["timing"]["dns_ms"]) == (server.url(), 0)
+        assert {request.values("Host")[0] for request in server.requests} == {server.authority}
+
+
 # --- versions and ciphers -------------------------------------------------------------------------
 
 

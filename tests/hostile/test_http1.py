@@ -107,6 +107,10 @@ GOOD = [
         ("a thousand header lines", OK + b"Set-Cookie: a=b\r\n" * 999 + SIX, 6),
         ("a name that is no token", OK + b"a/b(c).php: x\r\n" + SIX, 6),
         ("a blank before the colon", OK + b"Server : x\r\n\r\n", 0),
+        ("a header without a name", OK + b": x\r\n" + SIX, 6),
+        ("a length of which the name has a blank", OK + b"Content Length: 9\r\n" + SIX, 6),
+        ("a folded line before any header", OK + b" x: y\r\n" + SIX, 6),
+        ("warnings in place of a thousand headers", OK + b"PHP Warning: x\r\n" * 999 + SIX, 6),
         ("empty values", OK + b"Server:\r\nContent-Type:\r\nDate: \r\n\r\n", 0),
         ("gzip that is none", OK + b"Content-Encoding: gzip\r\n" + SIX, 6),
         ("a hundred interim responses", b"HTTP/1.1 102 P\r\n\r\n" * 100 + HELLO, 6),
@@ -128,12 +132,9 @@ HEADERS = [
     Case(name, OK + lines + b"\r\n\r\n")
     for name, lines in (
         ("a header without a colon", b"Server"),
-        ("a header without a name", b": x"),
-        ("a name with a blank", b"Ser ver: x"),
         ("a name with NUL", b"Ser\0ver: x"),
         ("a name with ESC", b"\x1b[31m: x"),
         ("a name of UTF-8", "Größe: 1".encode()),
-        ("a folded line before any header", b" x: y"),
         ("one header line too many", b"X: y\r\n" * 1001),
         ("a header line of more than a megabyte", b"X: " + b"y" * ((1 << 20) + 100)),
         ("a megabyte of headers in small lines", (b"X: " + b"y" * 2000 + b"\r\n") * 600),
