@@ -295,7 +295,6 @@ MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 103
 MAX_URL = 256 * 1024  # characters; what servers accept is far shorter
 MAX_QUERY_FIELDS = 1000  # that a HAR entry lists
 MAX_METRICS = 50  # of Server-Timing
-MAX_FIELD_LIST = 64 * 1024  # bytes of Server-Timing, or of a line of Cache-Status, that are read
 MAX_TEXT = 2000  # characters of any one text from outside that are shown
 MAX_DRAWN = 64 * 1024  # characters of all header fields that are drawn; rich draws 0.2 MB a second
 MAX_FOREIGN = 200  # characters of the other side's words inside a message
@@ -4692,95 +4691,53 @@ def tunnel_head(request: Request, proxy: Proxy) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16c. Claims. What a response says of its server's times (Server-Timing, W3C) and of caches (RFC 9211).
-# Strings (RFC 9110 section 5.6.4) may hold commas and semicolons. One that is not closed ends with the text.
-INSIDE = r'(?:[^"\\]+|\\.)*'
-MEMBER = rf'(?s)(?:[^",]+|"{INSIDE}"?)+'
-PARAMETER = rf'(?s)(?:[^";]+|"{INSIDE}"?)+'
-BLANK = " \t"
-
-
-def read_list(value: bytes) -> Iterator[tuple[str, dict[str, str]]]:
-    """Give each member of a list with its parameters, by name in lower case; the first of a name counts. A
-    member that does not end within the first MAX_FIELD_LIST bytes is left out.
-    """
-    members = [member.strip(BLANK) for member in re.findall(MEMBER, decode(value[:MAX_FIELD_LIST]))]
-    for member in members if len(value) <= MAX_FIELD_LIST else members[:-1]:
-        if member[:1] in ("", ";"):
-            continue
-        name, *rest = re.findall(PARAMETER, member)
-        parameters: dict[str, str] = {}
-        for parameter in rest:
-            key, _, text = parameter.partition("=")
-            text = text.strip(BLANK)
-            string = re.match(rf'(?s)"({INSIDE})', text)
-            if string:
-                text = re.sub(r"(?s)\\(.)", r"\1", string[1])
-            parameters.setdefault(key.strip(BLANK).lower(), text)
-        yield name.rstrip(BLANK), parameters
+# 16c. Claims. What a response says of its server's times (Server-Timing, W3C) and of caches.
+# A string (RFC 9110 section 5.6.4) may hold commas and semicolons. One that is not closed ends with the text.
+STRING = r'"((?:[^"\\]+|\\.)*)'
+METRIC = rf'(?s)[\s,]*([^",;]*)((?:[^",]+|{STRING}"?)*)'  # its name, and its parameters
+PARAMETER = rf'(?s);([^=;"]*)(?:=[ \t]*(?:{STRING}|([^;]*)))?'
+# Nearest first: a CDN may keep an X-Cache that was written long ago, by what lies behind it.
+CACHE_FIELDS = ("Cache-Status", "CF-Cache-Status", "X-Cache")
+CACHE_WORD = "(?i)(?<![a-z])(hit|miss|stale|expired|revalidated|updating|bypass|dynamic|pass)(?![a-z])"
 
 
 def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
-    """Give the metrics of all lines of Server-Timing."""
+    """Give the metrics of all lines of Server-Timing: name;dur=ms;desc=text. The first of a parameter counts."""
     for value in values_of(headers, "server-timing"):
-        for name, parameters in read_list(value):
+        for metric in re.finditer(METRIC, decode(value)):
+            said: dict[str, str] = {}
+            for key, string, word in re.findall(PARAMETER, metric[2]):
+                said.setdefault(key.strip().lower(), re.sub(r"(?s)\\(.)", r"\1", string) or word.strip())
             duration: float | None = None
             try:
-                duration = parse_number(parameters.get("dur", ""), zero=True)
+                duration = parse_number(said.get("dur", ""), zero=True)
             except ValueError:
                 pass  # it is no finite number from 0
-            yield Metric(name, duration, parameters.get("desc") or None)
+            if metric[1].strip():
+                yield Metric(metric[1].strip(), duration, said.get("desc") or None)
 
 
-def read_keep_alive(headers: Iterable[Header]) -> int | None:
-    """Return after how many seconds without a request the server will close, None where it does not say."""
-    for name, _ in read_list(b",".join(values_of(headers, "keep-alive"))):
-        key, _, value = name.partition("=")
-        if key.strip(BLANK).lower() == "timeout":
-            return parse_digits(value.strip(BLANK).encode())
-    return None
-
-
-def cache_word(text: str) -> str | None:
-    """Return the word that a text begins with, in lower case, without Squid's TCP_."""
-    found = re.match(r"(?:tcp_)?([a-z][a-z0-9_-]{0,31})(?![a-z0-9_-])", text.lower(), re.ASCII)
-    return found[1] if found else None
-
-
-def standard_status(line: bytes) -> str | None:
-    """Return what the last member of Cache-Status says: the nearest cache added it (RFC 9211 section 2)."""
-    members = list(read_list(line))
-    _, parameters = members[-1] if members else ("", {})
-    if parameters.get("hit", "?0") != "?0":
-        return "hit"
-    word = cache_word(parameters.get("fwd", ""))
-    return "miss" if word and word.endswith("miss") else word
-
-
-def plain_status(line: bytes) -> str | None:
-    """Return the first word of the last member, which the nearest cache has added."""
-    return cache_word(decode(line).rpartition(",")[2].lstrip(BLANK))
-
-
-# Nearest first: a CDN may keep an X-Cache that was written long ago, by what lies behind it.
-CACHE_FIELDS = {"Cache-Status": standard_status, "CF-Cache-Status": plain_status, "X-Cache": plain_status}
+def cache_word(lines: Sequence[bytes]) -> str | None:
+    """Return what the last member of a list says, which the nearest cache has added: 'NAME; hit' (RFC 9211),
+    'MISS', 'Hit from NAME', 'TCP_MEM_HIT'.
+    """
+    last = decode(b"".join(lines[-1:])).rpartition(",")[2]
+    found = re.search(CACHE_WORD, last.partition(";")[2] or last)
+    return found[1].lower() if found else None
 
 
 def read_cache(headers: Sequence[Header]) -> CacheUse | None:
     """Return what a response says of caches, None when it speaks of none."""
-    lines = {
-        name: [value for value in values_of(headers, name.lower()) if value.strip()]
-        for name in (*CACHE_FIELDS, "Age", "Via")
-    }
+    lines = {name: values_of(headers, name.lower()) for name in (*CACHE_FIELDS, "Age", "Via")}
     # RFC 9111 section 5.1: the first value counts.
     age = parse_digits(b",".join(lines["Age"]).partition(b",")[0].strip())
     if age is None:
         lines["Age"] = []
-    statuses = {name: read(b"".join(lines[name][-1:])) for name, read in CACHE_FIELDS.items()}
-    spoke = [name for name in statuses if statuses[name]] or [name for name in lines if lines[name]]
+    words = {name: cache_word(lines[name]) for name in CACHE_FIELDS}
+    spoke = [name for name in words if words[name]] or [name for name in lines if any(lines[name])]
     if not spoke:
         return None
-    return CacheUse(statuses.get(spoke[0]), age, ", ".join(map(decode, lines["Via"])) or None, spoke[0])
+    return CacheUse(words.get(spoke[0]), age, ", ".join(map(decode, lines["Via"])) or None, spoke[0])
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6207,7 +6164,7 @@ def read_cookie(line: bytes, url: Url) -> Cookie | None:
         return None
     wanted = r"(?i);[ \t]*(domain|path|secure|max-age|expires)[ \t]*(?:=([^;]*))?(?![^;])"
     found = re.findall(wanted, ";" + decode(rest[:MAX_COOKIE]))
-    said = {key.lower(): text.strip(BLANK) for key, text in found}
+    said = {key.lower(): text.strip(" \t") for key, text in found}
     host, domain = server_name(url.host), said.get("domain", "").lower().removeprefix(".")
     path, secure, refused = said.get("path", ""), "secure" in said, ""
     below = "." in domain and not is_ip(host)
@@ -8102,7 +8059,6 @@ def response_document(step: Step) -> dict[str, Any] | None:
         "interim": list(step.interim),
         "server_timing": [metric._asdict() for metric in step.server_timings],
         "cache": response.cache and response.cache._asdict(),
-        "keep_alive_s": read_keep_alive(response.headers),
     }
 
 

@@ -174,17 +174,6 @@ def test_a_slow_answer_on_a_kept_connection_is_not_forgotten(lab):
     assert "forgotten" not in document["runs"][1]["steps"][0]["error"]["hint"]
 
 
-def test_what_a_server_says_of_keeping_connections_is_read(call_tool):
-    said = {
-        "timeout=5, max=100": 5,
-        "max=3, Timeout = 15": 15,
-        **dict.fromkeys(("timeout=5.5", "timeout", "max=3", "timeout=-1")),
-    }
-    for field, seconds in said.items():
-        with http_server({"/": Reply(headers=[("Keep-Alive", field)])}) as server:
-            assert ask(call_tool, server.url())["response"]["keep_alive_s"] == seconds
-
-
 # --- the readings of a series ---------------------------------------------------------------------
 
 

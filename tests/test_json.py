@@ -135,7 +135,6 @@ def test_the_response_is_recorded(call_tool):
         "interim": [],
         "server_timing": [],
         "cache": None,
-        "keep_alive_s": None,
     }
 
 
