@@ -52,8 +52,8 @@ HOSTS = {
     "one failed run": ([GOOD, NO_HTTP], None),
     "dead": (None, None),
 }
-"""How the old server and the new one answer: in one way, in several in turn, not at all. What is good is so by
-far, since the machine of the tests may be busy."""
+"""How the old server and the new one answer: in one way, in several in turn, not at all. What is good is so
+by far: the machine of the tests may be busy."""
 
 # --- what the papers say --------------------------------------------------------------------------
 
