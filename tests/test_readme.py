@@ -47,13 +47,14 @@ HOSTS = {
     "dead canary": (GOOD, None),
     "good": (GOOD, FAST),
     "earlier": (GOOD._replace(wait=0.1), None),
-    "slow": (SLOW, SLOW),
     "error pages": (ERROR_PAGE, ERROR_PAGE),
-    "one failed run": ([GOOD, NO_HTTP], None),
+    "slow now and then": ([GOOD] * 9 + [GOOD._replace(wait=1.2)], None),
+    "slow": (SLOW, SLOW),
+    "one failed run": ([GOOD] * 3 + [NO_HTTP] + [GOOD] * 100, None),
     "dead": (None, None),
 }
 """How the old server and the new one answer: in one way, in several in turn, not at all. What is good is so
-by far: the machine of the tests may be busy."""
+by far: the machine of the tests may be busy. A state whose name begins another's stands behind it."""
 
 # --- what the papers say --------------------------------------------------------------------------
 
@@ -166,11 +167,9 @@ def identity(folder, authority):
 
 
 def everywhere(reply):
-    """Answer every path of README's in the same way; of several replies each fourth is the last."""
-    if isinstance(reply, list):
-        turns = itertools.chain([reply[0]] * 3, [reply[1]], itertools.repeat(reply[0]))
-        return dict.fromkeys(PATHS, lambda request: next(turns))
-    return dict.fromkeys(PATHS, reply)
+    """Answer every path of README's in the same way, or in several in turn."""
+    turns = itertools.cycle(reply) if isinstance(reply, list) else None
+    return dict.fromkeys(PATHS, (lambda request: next(turns)) if turns else reply)
 
 
 @contextlib.contextmanager
