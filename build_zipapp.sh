@@ -308,10 +308,10 @@ pinned install -r bundle.txt --no-compile --target site
 pinned install -r builder.txt --no-compile --target builder
 (
     cd site/rich # leave out what no report needs
-    rm __main__.py _emoji_codes.py _inspect.py _ratio.py _spinners.py _stack.py _timer.py _unicode_data/unicode* \
-        _win* abc.py ansi.py bar.py box.py columns.py diagnose.py file_proxy.py filesize.py json.py layout.py live* \
-        logging.py markdown.py padding.py panel.py pretty.py progress* prompt.py rule.py scope.py spinner.py \
-        status.py syntax.py table.py traceback.py tree.py
+    rm __main__.py _emoji_codes.py _inspect.py _spinners.py _stack.py _timer.py _unicode_data/unicode[4-9]* \
+        _unicode_data/unicode1[0-6]* _win* abc.py ansi.py bar.py columns.py diagnose.py file_proxy.py filesize.py \
+        json.py layout.py live* logging.py markdown.py pretty.py progress* prompt.py rule.py scope.py spinner.py \
+        status.py syntax.py traceback.py tree.py
 )
 rm -r site/bin site/sockshandler.py
 find site -path '*.dist-info/*' -type f ! -name 'LICENSE*' -exec rm {} +

@@ -296,7 +296,6 @@ MAX_URL = 256 * 1024  # characters; what servers accept is far shorter
 MAX_QUERY_FIELDS = 1000  # that a HAR entry lists
 MAX_METRICS = 50  # of Server-Timing
 MAX_TEXT = 2000  # characters of any one text from outside that are shown
-MAX_DRAWN = 64 * 1024  # characters of all header fields that are drawn; rich draws 0.2 MB a second
 MAX_FOREIGN = 200  # characters of the other side's words inside a message
 MAX_NAMED = 100  # characters of what an error names of a file
 MAX_FIELD = 64 * 1024  # bytes of a header field of the user's: no server takes more
@@ -313,7 +312,6 @@ SHORT_OF_CPU_NS = 2_000_000  # ns that the start waited for a CPU; on an idle ma
 NAPS, NAP_SECONDS = 20, 0.0002  # how many, and seconds of each; three gave part of the gain, ten nearly all
 STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
-SHOWN_METRICS = 8  # of Server-Timing, in the waterfall
 LONG_LOOKUP_US, LONG_SEARCH_US = 100_000, 20_000  # us; of one name, of several
 LEAST_QUIET_US = 500_000  # what came later still flows
 LARGEST_OPTIONS = 40  # bytes of TCP's options, by which a full segment may be smaller than another
@@ -7716,14 +7714,6 @@ def amount_text(count: int, coding: str | None, us: int | None) -> str:
     return text
 
 
-def percent_text(us: int | None, total: int) -> str:
-    """Return the share of a total, `-` for what does not exist."""
-    if not us:
-        return fixed(us, 0)
-    share = "100" if us == total else f"{100 * us / total:.1f}"
-    return "<0.1" if share == "0.0" else share
-
-
 def plain_ms(us: Iterable[float]) -> list[str]:
     """Return times in ms, without a sign: with one decimal, or three if one reads 0.0 or all are below 1."""
     sizes = [abs(each) / 1000 for each in us]
@@ -8738,23 +8728,32 @@ def to_otlp(spans: Iterable[str], tracing: Tracing, host: str, label: str | None
 
 # ---------------------------------------------------------------------------------------------------------
 # 28a. Views. Report -> neutral blocks, for any painter: what these are, and the rows of one step.
+LEVELS = " ▁▂▃▄▅▆▇█"
+
+
 class Span(NamedTuple):
-    """Text in a tone: a key of SHADES, one of them `on` another, or `reverse` before one."""
+    """Text in a tone, a key of SHADES."""
 
     text: str
     tone: str = ""
 
-
-SPACE = Span(" ")
-Spans = tuple[Span, ...]
+    def draw(self, _: int) -> str:
+        return self.text
 
 
 class Bar(NamedTuple):
-    """Lengths side by side on a scale from 0 to `end`, each with its tone and perhaps its letter."""
+    """A length on a scale from 0 to `end`."""
 
     begin: int
-    parts: Sequence[tuple[int, Span]]
+    length: int
     end: int
+    tone: str
+
+    def draw(self, width: int) -> str:
+        """Draw it in as many cells as its scale has, in one at the least."""
+        first, end = (round(at * width / self.end) for at in (self.begin, self.begin + self.length))
+        first = min(first, width - 1)
+        return " " * first + "█" * max(1, end - first)
 
 
 class Strip(NamedTuple):
@@ -8764,11 +8763,13 @@ class Strip(NamedTuple):
     end: int
     tone: str
 
-
-class Scale(NamedTuple):
-    """The heading of a column of bars: 0, and what their scale ends with."""
-
-    end: str
+    def draw(self, width: int) -> str:
+        """Draw the fullest cell full, the others in proportion."""
+        counts = [0] * width
+        for value in self.values:
+            counts[min(width - 1, value * width // max(1, self.end))] += 1
+        most = max(1, *counts)
+        return "".join(LEVELS[math.ceil(count * (len(LEVELS) - 1) / most)] for count in counts)
 
 
 class Fields(NamedTuple):
@@ -8782,7 +8783,7 @@ class Table(NamedTuple):
     last column takes the rest of the width; if there is none left, the widest column is folded.
     """
 
-    headings: Sequence[str | Scale]
+    headings: Sequence[str]
     numbers: Sequence[str]
     rows: Sequence[Sequence[Cell]]
 
@@ -8793,14 +8794,15 @@ class Panel(NamedTuple):
 
 
 if TYPE_CHECKING:
+    Spans = tuple[Span, ...]
     Line = Spans | Span | str  # in several tones, in one, or in the usual one
     Row = tuple[str, Line]
-    Cell = Span | Bar | Strip | Scale
+    Cell = Span | Bar | Strip
     Block = Line | Fields | Table | Panel
 
 
 def table_width(rows: Iterable[Sequence[str]]) -> int:
-    """Return the columns of the terminal that a framed table of these cells takes."""
+    """Return the columns of the terminal that a table of these cells takes, in a frame."""
     return sum(max(map(len, column)) + 3 for column in zip(*rows)) + 1
 
 
@@ -8815,14 +8817,11 @@ def waterfall_table(timing: Timing, failed: str | None = None) -> Table:
     for key in SUMMARY_KEYS:
         length: int | None = getattr(timing, key)
         tone = "bad" if key == failed else key
-        cells = row_of((key, ms_text(timing.ms(key)), percent_text(length, timing.total)), tone)
-        drawn = [(length, Span("", tone))] if length and key in PHASES else []
-        rows.append((*cells, Bar(begin, drawn, timing.total)))
+        bar = Bar(begin, length, timing.total, tone) if length and key in PHASES else Span("")
+        rows.append((*row_of((key, ms_text(timing.ms(key))), tone), bar))
         begin += length or 0
     rows.insert(len(PHASES), ())
-    scale = Scale(ms_text(timing.ms("total")))
-    share = "    %"  # as wide as the widest, so that all waterfalls have the same columns
-    return Table(("Phase", "Duration", share, scale), ("Duration", share), rows)
+    return Table(("Phase", "Duration", ""), ("Duration",), rows)
 
 
 def certificate_line(certificate: Certificate, now: datetime.datetime) -> Spans:
@@ -8924,28 +8923,19 @@ def claim_rows(response: Response) -> Iterator[Row]:
         via = f"via {clip(use.via, MAX_FOREIGN)}" if use.via else ""
         words = ", ".join(filter(None, (use.status, age, via))) or "not said"
         yield "Cache", f"{words} ({use.source})"
-    for metric in longest_first(response.server_timings)[:SHOWN_METRICS]:
+    for metric in longest_first(response.server_timings):
         words = clip(metric.name, MAX_FOREIGN)
         if metric.duration_ms is not None:
             words += f" {clip(ms_text(metric.duration_ms), 20)}"
         if metric.description:
             words += f" ({clip(metric.description, MAX_FOREIGN)})"
         yield "Server says", words
-    more = len(response.server_timings) - SHOWN_METRICS
-    if more > 0:
-        yield "Server says", f"and {more} more, which --json has"
 
 
 def header_rows(response: Response) -> Iterator[Row]:
-    """Show header fields as the JSON export has them, up to MAX_DRAWN characters."""
-    left = MAX_DRAWN
-    for count, header in enumerate(header_list(response.headers)):
-        if left <= 0:
-            yield "Header", f"and {len(response.headers) - count} more, which --json has"
-            return
-        name, value = clip(header["name"]), clip(header["value"])
-        left -= len(name) + len(value)
-        yield "Header", (Span(f"{name}: ", "strong"), Span(value))
+    """Show header fields as the JSON export has them."""
+    for header in header_list(response.headers):
+        yield "Header", (Span(f"{clip(header['name'])}: ", "strong"), Span(clip(header["value"])))
 
 
 def response_rows(step: Step) -> Iterator[Row]:
@@ -8987,7 +8977,6 @@ def reading_rows(findings: Iterable[Finding], often: Mapping[Finding, str] = {})
 # ---------------------------------------------------------------------------------------------------------
 # 28b. Views of a run. The blocks of a step, of a chain and of its budgets.
 ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
-LONG_CHAIN, FIRST_STEPS = 4, 2  # a chain of more steps shows its first ones and the last
 
 
 def status_span(step: Step) -> Span:
@@ -9026,31 +9015,19 @@ def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Bloc
     yield Fields([*failed, *reading_rows(step_findings(step))])
 
 
-def request_text(url: str, room: int) -> str:
-    """Shorten a URL in its middle to so many cells."""
-    text = visible(clip(url))
-    tail = (room - 1) // 3
-    return text if len(text) <= room else f"{text[: room - 1 - tail]}…{text[len(text) - tail :]}"
-
-
 def chain_table(run: Run, width: int) -> Table:
-    """Show the steps of a chain on one time axis. A narrow one shortens the requests."""
-    end, begin = sum(step.timing.total for step in run.steps), 0
-    headings, sums = ("Step", "Status", "Total", "Request"), ("", "", ms_text(to_ms(end)), "in all")
-    totals = [ms_text(step.timing.ms("total")) for step in run.steps]
-    fixed_columns = table_width([headings[:3], sums[:3], *(("", "", total) for total in totals)])
-    axis = max(width // 5, width // 2 - 24)
+    """Show the steps of a chain on one time axis. Of a long URL the middle is left out."""
+    end, begin, tail = sum(step.timing.total for step in run.steps), 0, width // 6 - 4
     rows: list[Sequence[Cell]] = []
-    for step, total in zip(run.steps, totals):
-        url = Span(request_text(step.url, width - fixed_columns - axis - 6))
-        failed = step.error and step.error.phase
-        letters = {phase: Span(phase[0], "bad" if phase == failed else phase) for phase in PHASES}
-        parts = [(getattr(step.timing, phase) or 0, letter) for phase, letter in letters.items()]
-        cells = (Span(str(step.number)), status_span(step), Span(total), url)
-        rows.append((*cells, Bar(begin, parts, end)))
-        begin += step.timing.total
-    rows += [(), row_of((*sums, ""), "strong")]
-    return Table((*headings, Scale(sums[2])), ("Step", "Total"), rows)
+    for step in run.steps:
+        url, spent = step.url, step.timing.total
+        shown = url if len(url) <= 3 * tail else f"{url[: 2 * tail]}…{url[-tail:]}"
+        status, total = status_span(step), Span(ms_text(step.timing.ms("total")))
+        bar = Bar(begin, spent, end, status.tone) if spent else Span("")
+        rows.append((Span(str(step.number)), status, total, Span(shown), bar))
+        begin += spent
+    rows += [(), row_of(("", "", ms_text(to_ms(end)), "in all", ""), "strong")]
+    return Table(("Step", "Status", "Total", "Request", ""), ("Step", "Total"), rows)
 
 
 def threshold_text(judgement: Judgement) -> str:
@@ -9093,30 +9070,14 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
 
-def further_readings(steps: Iterable[Step]) -> Iterator[Finding]:
-    """Give what the times of steps mean that are not shown whole, the costliest of each kind."""
-    made = [(finding, step.number) for step in steps for finding in step_findings(step)]
-    for alike in group_by(lambda pair: (pair[0].id, pair[0].phase), made).values():
-        finding, number = max(alike, key=lambda pair: pair[0].cost_us)
-        yield finding._replace(phase=", ".join(filter(None, (f"step {number}", finding.phase))))
-
-
 def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
-    """Show a single run: its last step and those that ask something new, of a long chain the first ones
-    alone; then the chain.
-    """
-    *others, last = run.steps
-    repeated = repeated_steps(run)
-    first = others if len(run.steps) <= LONG_CHAIN else others[:FIRST_STEPS]
-    shown = [*(step for step in first if step.number not in repeated), last]
-    for step, before in zip(shown, (None, *shown)):
+    """Show a single run: each step, then the chain."""
+    for step, before in zip(run.steps, (None, *run.steps)):
         yield from step_blocks(step, before, include)
     if len(run.steps) > 1:
-        yield Span("Redirect Chain Summary".center(width).rstrip(), "strong")
+        yield Span("Redirect Chain Summary", "strong")
         yield chain_table(run, width)
-        yield tuple(Span(f"  {phase[0]} {phase}", phase) for phase in PHASES)
-    rest = [step for step in run.steps if step not in shown]
-    yield Fields([*reading_rows(chain_findings(run)), *reading_rows(further_readings(rest))])
+        yield Fields(list(reading_rows(chain_findings(run))))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9127,7 +9088,6 @@ SHOWN_ROWS = 8  # of runs, one after the other
 TABLE_RUNS = 3  # fewer have no table of their times
 OVER_TIME_RUNS, OVER_TIME_CELLS = 20, 40  # a series of so many good runs has a strip; its most cells
 LEAST_CHANGE, LEAST_CHANGE_US = 0.05, 1_000  # of its medians: less is not drawn
-LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def spread_rows(summary: Summary, names: Sequence[str]) -> list[list[str]]:
@@ -9215,7 +9175,8 @@ def over_time_rows(samples: Sequence[Sample], width: int) -> Iterator[Row]:
     least, most = min(medians), max(medians)
     if most - least < max(LEAST_CHANGE_US, LEAST_CHANGE * least):
         return
-    drawn = "".join(LEVELS[round((each - least) / (most - least) * (len(LEVELS) - 1))] for each in medians)
+    levels = LEVELS[1:]
+    drawn = "".join(levels[round((each - least) / (most - least) * (len(levels) - 1))] for each in medians)
     yield "Over time", f"{whole_ms(least)} ms {drawn} {whole_ms(most)} ms"
     yield "", f"from {clock_text(samples[0].step.started_at)} to {clock_text(samples[-1].step.started_at)}"
 
@@ -9595,6 +9556,7 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
 # ---------------------------------------------------------------------------------------------------------
 # 29. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `visible` here.
 NARROWEST, WIDEST = 60, 120  # columns; a wider frame shows nothing more
+LABEL = 15  # columns of a label
 
 # What rich calls the tones, with 256 colours and more. They can be read on black and on white: their contrast
 # is 4:1 or more (WCAG 2.1). No two phases in a row look alike to whoever cannot tell red from green.
@@ -9622,24 +9584,8 @@ COLOURS = {
     "dns": "cyan",
     "bad": "red",
 }
-
-
-class Glyphs(NamedTuple):
-    """The characters of bars, strips and frames."""
-
-    bar: str  # a cell, filled more and more from the left
-    levels: str  # of a strip: nothing, then eight of them
-    side: str  # of a frame, as what follows
-    line: str
-    top: str  # its left corner, where a column begins, its right corner
-    middle: str
-    bottom: str
-
-
-UNICODE = Glyphs("▏▎▍▌▋▊▉█", f" {LEVELS}", "│", "─", "╭┬╮", "├┼┤", "╰┴╯")
-ASCII = Glyphs("#", " .:-=+*#@", "|", "-", "+++", "+++", "+++")
 ASCII_FORMS = {
-    **dict(zip(LEVELS, ASCII.levels[1:])),
+    **dict(zip(LEVELS, " .:-=+*%#")),
     "×": "x",
     "←": "<-",
     "−": "-",
@@ -9666,219 +9612,156 @@ def choose_width(stream: Any, environ: Mapping[str, str]) -> int:
     return max(NARROWEST, int(columns) if given else terminal_width(stream))
 
 
-def char_cells(char: str) -> int:
-    if char < "\u0300":
-        return 1
-    import unicodedata
-
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
-
-
-def text_cells(text: str) -> int:
-    return len(text) if text.isascii() else sum(map(char_cells, text))
-
-
 def fold(text: str, width: int) -> list[str]:
-    """Break a text into lines of at most `width` cells, at blanks where there are any."""
-    lines = [""]
-    used = 0
-    for word in re.findall(r"\s*\S+|\s+$", text):
-        if used and used + text_cells(word) > width:
-            lines.append("")
-            used, word = 0, word.lstrip()
-        for char in word:
-            if used + char_cells(char) > width:
-                lines.append("")
-                used = 0
-            lines[-1] += char
-            used += char_cells(char)
-    return lines
-
-
-def pad(line: Spans, width: int, to_the_right: bool = False) -> Spans:
-    space = Span(" " * (width - sum(text_cells(span.text) for span in line)))
-    return (space, *line) if to_the_right else (*line, space)
-
-
-def place_bar(bar: Bar, units: int, step: int) -> list[Span]:
-    """Return what stands in each unit of a scale: a part of the bar, or SPACE.
-
-    Parts A of 30 us, B of 2, C of 20, on a scale of 100 us in 10 units, are A A A C C and five SPACEs: what
-    is less than half a unit is left out, and the next part begins earlier. A bar has one unit at least and
-    stays within the scale. It begins at a multiple of `step` units; one of several parts at the nearest.
-    """
-
-    def rounded(length: int) -> int:
-        return round(length * units / max(1, bar.end))
-
-    drawn: list[Span] = []
-    passed = 0  # the length of all parts so far
-    for length, part in bar.parts:
-        passed += length
-        if rounded(length):
-            drawn += [part] * max(1, rounded(passed) - len(drawn))
-    if bar.parts and not drawn:
-        drawn.append(max(bar.parts, key=itemgetter(0))[1])
-    del drawn[units:]
-    first = rounded(bar.begin) if len(bar.parts) > 1 else bar.begin * units // max(1, bar.end)
-    first = min(first, units - len(drawn)) // step * step
-    return [*[SPACE] * first, *drawn, *[SPACE] * (units - first - len(drawn))]
-
-
-def fill_cell(units: Sequence[Span], marks: str) -> Span:
-    """Draw the units of a cell as one character, in the two tones that most of them have.
-
-    A mark fills a cell from the left: three units of green, then five of red, are `▍` in green on red. Where
-    the left is empty, the mark is as wide as what is empty, and in reverse: the rest has the tone.
-    """
-    tones = [unit.tone for unit in units]
-    two = [tone for tone, _ in collections.Counter(tones).most_common(2)]
-    tones = [tone for tone in tones if tone in two]
-    left, right = tones[0], next((tone for tone in tones if tone != tones[0]), "")
-    mark = marks[tones.count(left) * len(marks) // len(tones) - 1]
-    if left:
-        return Span(mark, f"{left} on {right}" if right else left)
-    return Span(mark, f"reverse {right}") if right else SPACE
-
-
-def draw_strip(strip: Strip, cells: int, levels: str) -> str:
-    """Draw how values lie on their scale. The fullest cell is drawn full, the others in proportion."""
-    counts = [0] * cells
-    for value in strip.values:
-        counts[min(cells - 1, value * cells // max(1, strip.end))] += 1
-    most = max(1, *counts)
-    return "".join(levels[math.ceil(count * (len(levels) - 1) / most)] for count in counts)
+    """Break a text into lines of at most `width` characters, at blanks where there are any."""
+    if len(text) <= width:
+        return [text]
+    return re.findall(rf"\S.{{0,{width - 1}}}(?=\s|$)|\S{{{width}}}", text)
 
 
 class Painter:
-    """Draw with characters, in colours where there are `tones`: what rich calls each of them."""
+    """Draw in plain text: columns that are aligned, bars of whole cells, no frame but that of a panel."""
 
-    def __init__(self, stream: Any, width: int, tones: Mapping[str, str]) -> None:
-        self._stream, self.width, self._tones = stream, width, tones
+    gap, edges = 2, 0  # cells between two columns of a table, and at both of its ends together
+
+    def __init__(self, stream: Any, width: int) -> None:
+        self._stream, self.width = stream, width
         self.frame = min(width, WIDEST)
         self._encoding = getattr(stream, "encoding", None) or "ascii"
-        self._glyphs = UNICODE if self._encoding.lower().startswith("utf") else ASCII
-        self._forms = str.maketrans(ASCII_FORMS if self._glyphs is ASCII else {})
-        self._letters = tones is not SHADES or self._glyphs is ASCII  # two tones cannot stand in one cell
+        self._ascii = not self._encoding.lower().startswith("utf")
+        self._forms = str.maketrans(ASCII_FORMS if self._ascii else {})
 
     def paint(self, blocks: Iterable[Any]) -> None:
-        drawers: dict[type, Callable[[Any], Iterable[Spans]]]
+        drawers: dict[type, Callable[[Any], Iterable[str]]]
         drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
-        folded = partial(self._folded, width=self.width)
-        drawn = [line for block in blocks for line in drawers.get(type(block), folded)(block)]
-        self._stream.write("".join("".join(map(self._coloured, line)).rstrip() + "\n" for line in drawn))
-
-    def _coloured(self, span: Span) -> str:
-        """Return a text as a terminal shows it in its tone."""
-        if not (self._tones and span.tone):
-            return span.text
-        style = " ".join(self._tones.get(word, word) for word in span.tone.split())
-        return str(optional("rich.style").Style.parse(style).render(span.text))
+        lines = [line for block in blocks for line in drawers.get(type(block), self._line)(block)]
+        self._stream.write("".join(line.rstrip() + "\n" for line in lines))
 
     def _printable(self, text: str) -> str:
         """Return a text as the stream can show it, the rest as escapes, before anything is laid out."""
         shown = visible(text).translate(self._forms)
         return shown.encode(self._encoding, "backslashreplace").decode(self._encoding)
 
-    def _folded(self, line: Line, width: int) -> Iterator[Spans]:
-        """Break a line into lines of at most `width` cells."""
+    def _spans(self, line: Line) -> list[Span]:
         if isinstance(line, str):
             line = Span(line)
         spans = (line,) if isinstance(line, Span) else line
-        spans = tuple(Span(self._printable(text), tone) for text, tone in spans)
-        text, at = "".join(span.text for span in spans), 0
-        tones = [span.tone for span in spans for _ in span.text]
-        for part in fold(text, width):
-            at = text.index(part, at)
-            alike = groupby(zip(part, tones[at : at + len(part)]), key=itemgetter(1))
-            yield tuple(Span("".join(char for char, _ in group), tone) for tone, group in alike)
-            at += len(part)
+        return [Span(self._printable(text), tone) for text, tone in spans]
 
-    def _fields(self, fields: Fields) -> Iterator[Spans]:
+    def _columns(self, table: Table) -> tuple[list[int], list[list[Span]]]:
+        """Return how wide the columns of a table are, and its rows as text; a rule has none."""
+        texts = [[self._printable(cell.draw(1)) for cell in row] for row in filter(None, table.rows)]
+        widths = [max(map(len, column)) for column in zip(table.headings, *texts)]
+        left = self.frame - sum(widths) - self.gap * (len(widths) - 1) - self.edges
+        which = -1 if left >= 0 else widths.index(max(widths))
+        widths[which] = max(1, widths[which] + left)
+        return widths, [
+            [Span(self._printable(cell.draw(width)), cell.tone) for cell, width in zip(row, widths)]
+            for row in table.rows
+        ]
+
+    def _line(self, line: Line, width: int = 0) -> list[str]:
+        return fold("".join(span.text for span in self._spans(line)), width or self.width)
+
+    def _fields(self, fields: Fields) -> Iterator[str]:
         for label, line in fields.rows:
             first = f"  {label}"
-            for part in self._folded(line, self.width - 15):
-                yield (Span(first.ljust(15), "label"), *part)
+            for part in self._line(line, self.width - LABEL):
+                yield first.ljust(LABEL) + part
                 first = ""
 
-    def _bar(self, bar: Bar, width: int) -> Spans:
-        """Draw a bar; one of several parts by their letters, where these are needed."""
-        marks = self._glyphs.bar
-        letters = len(bar.parts) > 1 and self._letters
-        size = 1 if letters else len(marks)
-        cells = place_bar(bar, width * size, 1 if self._tones else size)
-        if not letters:
-            cells = [fill_cell(cells[at : at + size], marks) for at in range(0, len(cells), size)]
-        alike = groupby(cells, key=itemgetter(1))
-        return tuple(Span("".join(cell.text for cell in group), tone) for tone, group in alike)
+    def _table(self, table: Table) -> Iterator[str]:
+        widths, rows = self._columns(table)
+        for row in ([*map(Span, table.headings)], [], *rows):
+            cells = [cell.text for cell in row] or ["-" * width for width in widths]
+            for line in zip_longest(*map(fold, cells, widths), fillvalue=""):
+                yield (" " * self.gap).join(
+                    part.rjust(width) if heading in table.numbers else part.ljust(width)
+                    for part, width, heading in zip(line, widths, table.headings)
+                )
 
-    def _cell(self, cell: Any, width: int) -> list[Spans]:
-        """Draw what stands in a cell of a table, in as many lines as it needs."""
-        if isinstance(cell, Bar):
-            return [self._bar(cell, width)]
-        if isinstance(cell, Strip):
-            return [(Span(draw_strip(cell, width, self._glyphs.levels), cell.tone),)]
-        if isinstance(cell, Scale):
-            return [(Span("0" + cell.end.rjust(width - 1) if len(cell.end) < width - 1 else "", "strong"),)]
-        return list(self._folded(cell, width))
-
-    def _rule(self, widths: Sequence[int], corners: str, tone: str = "") -> Spans:
-        between = corners[1].join(self._glyphs.line * (width + 2) for width in widths)
-        return (Span(corners[0] + between + corners[2], tone),)
-
-    def _table(self, table: Table) -> Iterator[Spans]:
-        """Draw a table as wide as all frames."""
-        headings = [Span(each, "strong") if isinstance(each, str) else each for each in table.headings]
-        rows = [headings, (), *table.rows]
-        columns = zip(*filter(None, rows))
-        # Bars and strips take what there is.
-        texts = ([each.text if isinstance(each, Span) else "" for each in column] for column in columns)
-        widths = [max(text_cells(self._printable(text)) for text in column) for column in texts]
-        left = self.frame - sum(widths) - 3 * len(widths) - 1
-        widths[-1 if left >= 0 else widths.index(max(widths))] += left
-        yield self._rule(widths, self._glyphs.top)
-        for row in rows:
-            yield from self._row(row, table, widths) if row else [self._rule(widths, self._glyphs.middle)]
-        yield self._rule(widths, self._glyphs.bottom)
-
-    def _row(self, row: Sequence[Any], table: Table, widths: Sequence[int]) -> Iterator[Spans]:
-        columns = [self._cell(cell, width) for cell, width in zip(row, widths)]
-        side = Span(self._glyphs.side)
-        for number in range(max(map(len, columns))):
-            drawn: Spans = (side,)
-            for heading, width, lines in zip(table.headings, widths, columns):
-                line = lines[number] if number < len(lines) else ()
-                drawn += (SPACE, *pad(line, width, heading in table.numbers), SPACE, side)
-            yield drawn
-
-    def _panel(self, panel: Panel) -> Iterator[Spans]:
-        glyphs, inner, tone = self._glyphs, self.frame - 4, panel.title.tone
-        title = f" {self._printable(panel.title.text)} "
-        rest = glyphs.line * max(0, inner + 1 - text_cells(title))
-        yield Span(glyphs.top[0] + glyphs.line, tone), Span(title, tone), Span(rest + glyphs.top[2], tone)
-        side = Span(glyphs.side, tone)
+    def _panel(self, panel: Panel) -> Iterator[str]:
+        inner = self.frame - 4
+        yield f"+- {self._printable(panel.title.text)} ".ljust(inner + 3, "-") + "+"
         for line in panel.lines:
-            for part in self._folded(line, inner):
-                yield (side, SPACE, *pad(part, inner), SPACE, side)
-        yield self._rule([inner], glyphs.bottom, tone)
+            yield from (f"| {part.ljust(inner)} |" for part in self._line(line, inner))
+        yield f"+{'-' * (inner + 2)}+"
+
+
+class RichPainter(Painter):
+    """Have rich draw the same: in frames, and in colours where the stream has some."""
+
+    gap, edges = 3, 4
+
+    def __init__(self, stream: Any, width: int, environ: Mapping[str, str]) -> None:
+        super().__init__(stream, width)
+        # With a size of its own rich does not read COLUMNS and LINES, where it takes ² for a number. What
+        # draws never sees the stream, since at a closed pipe rich would end the process: another one tells
+        # the colours.
+        console = partial(optional("rich.console").Console, width=width, height=25, force_jupyter=False)
+        colours = None if environ.get("NO_COLOR") else console(file=stream).color_system
+        theme = optional("rich.theme").Theme(COLOURS if colours == "standard" else SHADES)
+        as_it_is = dict.fromkeys(("markup", "emoji", "highlight", "legacy_windows", "no_color"), False)
+        self._console: Any = console(file=io.StringIO(), color_system=colours, theme=theme, **as_it_is)
+        box = optional("rich.box")
+        self._box = box.ASCII2 if self._ascii else box.ROUNDED
+
+    def paint(self, blocks: Iterable[Any]) -> None:
+        drawers: dict[type, Callable[[Any], Any]]
+        drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
+        for block in blocks:
+            draw = drawers.get(type(block)) or self._text
+            self._console.print(draw(block))
+        lines = self._console.file.getvalue().split("\n")
+        self._stream.write("\n".join(map(str.rstrip, lines)))
+
+    def _text(self, line: Line) -> Any:
+        return optional("rich.text").Text.assemble(*self._spans(line))
+
+    def _fields(self, fields: Fields) -> Any:
+        grid = optional("rich.table").Table.grid()
+        grid.add_column(width=LABEL, style="label")
+        grid.add_column(width=self.width - LABEL, overflow="fold")
+        for label, line in fields.rows:
+            grid.add_row(self._text(f"  {label}"), self._text(line))
+        return grid
+
+    def _table(self, table: Table) -> Any:
+        widths, rows = self._columns(table)
+        drawn = optional("rich.table").Table(box=self._box, header_style="strong")
+        for heading, width in zip(table.headings, widths):
+            side = "right" if heading in table.numbers else "left"
+            drawn.add_column(self._text(heading), justify=side, width=width, overflow="fold")
+        for row in rows:
+            if row:
+                drawn.add_row(*map(self._text, row))
+            else:
+                drawn.add_section()
+        return drawn
+
+    def _panel(self, panel: Panel) -> Any:
+        lines = optional("rich.text").Text("\n").join(map(self._text, panel.lines))
+        title, tone = self._text(panel.title), panel.title.tone
+        make = optional("rich.panel").Panel
+        return make(lines, self._box, title=title, title_align="left", border_style=tone, width=self.frame)
 
 
 def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> Painter:
-    """Return the painter for a stream; rich tells how many colours it has."""
-    tones: Mapping[str, str] = {}
-    if rich and not environ.get("NO_COLOR"):
-        # With a size of its own it does not read COLUMNS and LINES, where it takes ² for a number.
-        console = optional("rich.console").Console(file=stream, force_jupyter=False, width=80, height=25)
-        colours = console.color_system
-        tones = {None: tones, "standard": COLOURS}.get(colours, SHADES)
-    return Painter(stream, choose_width(stream, environ), tones)
+    width = choose_width(stream, environ)
+    return RichPainter(stream, width, environ) if rich else Painter(stream, width)
 
 
 def has_rich() -> bool:
-    """Import what reports need of rich, before the clock starts."""
-    return bool(optional("rich.console") and optional("rich.style"))
+    """Import what reports need of rich, before the clock starts: also its table of widths, at its first use.
+    Versions before 13.7 lose characters where a line is folded within a wide one.
+    """
+    if not all(map(optional, ("rich.console", "rich.table", "rich.panel"))):
+        return False
+    try:
+        found: list[str] = optional("rich.cells").chop_cells("a\u5b57", 2)
+    except ImportError:  # there is no table of the version that UNICODE_VERSION names
+        return False
+    return found == ["a", "\u5b57"]
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -10149,7 +10032,7 @@ def listings(options: Options) -> dict[str, Callable[[Run, bool], Iterator[str]]
 
 
 def import_ahead(options: Options) -> bool:
-    """Import what is needed later, when the archive may have been replaced; tell if there may be colours."""
+    """Import what is needed later, when the archive may have been replaced; tell if rich draws."""
     listed = bool(listings(options))
     without_proxy = options.environ.get("no_proxy") or options.environ.get("NO_PROXY")
     budgets = options.thresholds or options.allowances or options.cert_days
@@ -10159,7 +10042,6 @@ def import_ahead(options: Options) -> bool:
     needed = {
         "json": listed or options.tracing,
         "zlib": listed and not options.series.single,
-        "unicodedata": draws,
         "ipaddress": follows and without_proxy,  # for a host that a redirect leads to
     }
     for name, wanted in needed.items():

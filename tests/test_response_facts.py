@@ -91,8 +91,7 @@ def test_the_waterfall_lists_what_the_server_says_the_longest_first(run_tool):
         result = run_tool(server.url(), env={"COLUMNS": "100"})
     said = re.findall(r"Server says\s+(.*\S)", result.out)
     assert said[0] == r"db 240.1 ms (all \x1b[31m queries)"
-    assert said[1:8] == [f"m{number} {number}.00 ms" for number in range(11, 4, -1)]
-    assert said[8:] == ["and 5 more, which --json has"]
+    assert said[1:] == [*(f"m{number} {number}.00 ms" for number in range(11, 0, -1)), "miss"]
     assert "\x1b" not in result.out
 
 
@@ -195,13 +194,6 @@ def test_the_header_fields_of_a_body_that_broke_off_are_shown(run_tool):
     with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nX-Node: web3\r\n\r\nabc")) as server:
         result = run_tool("-i", server.url())
     assert result.code == 75 and "X-Node: web3" in shown_fields(result.out)
-
-
-def test_a_megabyte_of_header_fields_is_drawn_in_part(run_tool):
-    with http_server({"/": Reply(headers=[(f"X-{n}", "x" * 1000) for n in range(900)])}) as server:
-        result = run_tool("-i", server.url(), env={"COLUMNS": "120"})
-    assert result.code == 0 and len(result.out) < 120_000
-    assert re.fullmatch(r"and 8\d\d more, which --json has", shown_fields(result.out)[-1])
 
 
 @pytest.mark.parametrize("style", ["--compact", "--metrics-only"])

@@ -40,7 +40,8 @@ SLO = ["--slo", "dns=5000,connect=0.000001,tls=1,ttfb=0.001,wait=30000,total=0.0
 def test_no_line_of_a_report_is_wider_than_the_terminal(run_tool, site, columns, without):
     result = run_tool("-L", *SLO, site.url("/1"), terminal="out err", columns=columns, without=without)
     assert HELD in result.err
-    widths = [cells(line) for line in lines_of(result.out)]
+    # Without rich a wide character counts as one.
+    widths = [(len if without else cells)(line) for line in lines_of(result.out)]
     assert max(widths) <= columns
     assert max(widths) >= min(columns, 80) - 2, "the width is not used"
     says_all(result.out, "Redirect Chain Summary", "SLO: fail", "Violations:", "404")
@@ -222,18 +223,15 @@ def test_the_json_document_is_utf_8_whatever_the_terminal_is(run_tool, site, tmp
 
 # --- rich and plain -------------------------------------------------------------------------------
 
-NUMBERS = re.compile(r"\d+\.\d+(?=ms)|(?<=ms)(<0\.1|\d+(\.\d)?)|at\d+(\.\d)?[KM]?B/s")
-"""Times, shares, and the rate of a body, which it has where it took long."""
-DRAWN = re.compile(
-    r"(?<=[\u2502|])[ \u2588-\u258f#]+(?=[\u2502|]$)|^[\u2502|] +\d* +[\u2502|].*$", re.MULTILINE
-)
-"""Bars, and the rows of a chain: how much of a request they show depends on how wide its time is."""
+NUMBERS = re.compile(r"\d+\.\d+(?=ms)|at\d+(\.\d)?[KM]?B/s")
+"""Times, and the rate of a body, which it has where it took long."""
+DRAWN = re.compile("[\u2500-\u259f|+#-]")
+"""Frames, rules and bars."""
 
 
 def words(text: str) -> str:
     """Put a report together without frames, bars, blanks, numbers, and what is said of a busy machine."""
     text = DRAWN.sub("", without_readings(SGR.sub("", text)))
-    text = re.sub(r"\b0 +\d+\.\d+ ms", "", text)  # a scale that does not fit is left out
     return NUMBERS.sub("", flat(text).replace(" ", ""))
 
 
