@@ -701,20 +701,17 @@ class TlsInfo(NamedTuple):
     cipher: str | None = None
     alpn: str | None = None
     certificates: tuple[bytes, ...] = ()  # in DER, as the server sent them, its own first
+    path: tuple[bytes, ...] = ()  # in DER, those that verification went by; empty where OpenSSL does not tell
     verified: bool | None = None  # None without TLS, as the next
     custom_ca: bool | None = None
     chain: tuple[Certificate, ...] = ()  # in place of `certificates`
+    first_to_end: Certificate | None = None  # in place of `path`: of that one, or else of all that were sent
     client_cert: bool | None = None  # the client certificate was sent; None where none was given
     wanted: bool = False  # the server asked for a client certificate
 
     @property
     def certificate(self) -> Certificate | None:
         return next(iter(self.chain), None)
-
-    @property
-    def not_after(self) -> datetime.datetime | None:
-        """Return when the first of the certificates ends."""
-        return min((each.not_after for each in self.chain if each.not_after), default=None)
 
 
 NO_TLS = TlsInfo()
@@ -976,13 +973,13 @@ NOT_JUDGED = "not judged"  # good answers are too few
 
 
 class Judgement(NamedTuple):
-    """How a budget was judged for one variant. Its numbers are in ms; those of the key `cert` are days."""
+    """How a budget was judged for one variant. Its numbers are in ms."""
 
     key: str
     outcome: str  # "kept", "exceeded" or NOT_JUDGED
     variant: str | None
     threshold: float = math.inf  # of a relative budget only if there is a median to compare with
-    actual: float | None = None  # None where there is nothing to judge, or no certificate came
+    actual: float | None = None  # None where there is nothing to judge
     run: int | None = None  # the worst one; None for a budget on a statistic
     n: int | None = None  # how many values a statistic is of
     lacking: tuple[str, ...] = ()  # at which variants, or in which series, good answers are too few
@@ -996,10 +993,24 @@ class Judgement(NamedTuple):
         return round((self.actual or 0) - self.threshold, 9)
 
 
+class CertificateJudgement(NamedTuple):
+    """How --cert-days was judged for one variant, by the certificate that ends first."""
+
+    threshold: int  # days
+    variant: str | None
+    actual: float | None  # days that it has left; None where no certificate came
+    name: str
+
+    @property
+    def kept(self) -> bool:
+        return self.actual is not None and self.actual >= self.threshold
+
+
 class Verdict(NamedTuple):
     """The outcome of the budgets."""
 
     judgements: tuple[Judgement, ...]
+    certificates: tuple[CertificateJudgement, ...]
 
     def having(self, *outcomes: str) -> list[Judgement]:
         return [each for each in self.judgements if each.outcome in outcomes]
@@ -1009,25 +1020,22 @@ class Verdict(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        return not self.having("exceeded", NOT_JUDGED)
+        return not self.having("exceeded", NOT_JUDGED) and all(each.kept for each in self.certificates)
 
     @property
     def violations(self) -> list[Judgement]:
-        """Return the judgements on times that were exceeded, by key."""
-        exceeded = (each for each in self.having("exceeded") if each.key != "cert")
-        return sorted(exceeded, key=lambda each: each.key)
+        """Return the judgements of budgets that were exceeded, by key."""
+        return sorted(self.having("exceeded"), key=lambda each: each.key)
 
     @property
     def thresholds(self) -> dict[str, Judgement]:
         """Return each budget that times were held against, with one of its judgements."""
-        times = (each for each in self.judgements if each.key != "cert")
-        return {each.key: each for each in times if each.threshold < math.inf}
+        return {each.key: each for each in self.judgements if each.threshold < math.inf}
 
     @property
-    def certificate(self) -> Judgement | None:
+    def certificate(self) -> CertificateJudgement | None:
         """Return the judgement on the certificate that ends first; no certificate at all is worse."""
-        ends = [each for each in self.judgements if each.key == "cert"]
-        return min(ends, key=lambda end: (end.actual is not None, end.actual), default=None)
+        return min(self.certificates, key=lambda each: (each.actual is not None, each.actual), default=None)
 
 
 class Sample(NamedTuple):
@@ -2397,7 +2405,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
     "latency budgets": (
         ("--slo", "KEY=MS[,KEY=MS]", SLO_HELP),
         ("--slo-file", "PATH", "read budgets from a file, one KEY=MS a line; --slo wins"),
-        ("--cert-days", "N", "exit 4 when a certificate that the server sent ends in less than N days"),
+        ("--cert-days", "N", "exit 4 when a certificate of the server's ends in less than N days"),
     ),
     "about": (
         ("-h --help", "", "show this and exit"),
@@ -4185,7 +4193,8 @@ class TlsStream(Stream):
         own = self._tls.getpeercert(True)
         if own and certificates[:1] != (own,):
             certificates = (own,)
-        return TlsInfo(self._tls.version(), cipher and cipher[0], self.alpn, certificates)
+        path: Iterable[bytes] = getattr(self._tls, "get_verified_chain", tuple)()  # Python 3.13
+        return TlsInfo(self._tls.version(), cipher and cipher[0], self.alpn, certificates, tuple(path))
 
     def read_into(self, view: memoryview) -> int:
         count = self._decrypt(view)
@@ -4700,7 +4709,7 @@ CACHE_WORD = "(?i)(?<![a-z])(hit|miss|stale|expired|revalidated|updating|bypass|
 
 
 def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
-    """Give the metrics of all lines of Server-Timing: name;dur=ms;desc=text. The first of a parameter counts."""
+    """Give the metrics of all lines of Server-Timing: name;dur=ms;desc=text."""
     for value in values_of(headers, "server-timing"):
         for metric in re.finditer(METRIC, decode(value)):
             said: dict[str, str] = {}
@@ -6295,12 +6304,17 @@ def tls_info(history: Log, options: Options) -> TlsInfo:
     agreed, happened = history.tls, tuple(history.cert_notes)
     if agreed is None:
         return NO_TLS
+    chain, path = (tuple(map(parse_certificate, each)) for each in (agreed.certificates, agreed.path))
     return agreed._replace(
         version="TLSv1.0" if agreed.version == "TLSv1" else agreed.version,
         certificates=(),
+        path=(),
         verified=agreed.version is not None and not options.insecure,
         custom_ca=options.ca_bundle is not None,
-        chain=tuple(map(parse_certificate, agreed.certificates)),
+        chain=chain,
+        first_to_end=min(
+            path or chain, key=lambda each: (each.not_after is None, each.not_after), default=None
+        ),
         client_cert="sent" in happened if options.identity else None,
         wanted="wanted" in happened,
     )
@@ -7153,35 +7167,32 @@ def judge_time(key: str, threshold: float, samples: Sequence[Sample]) -> Judgeme
     return judgement._replace(outcome="exceeded" if exceeded else "kept", actual=actual, run=run)
 
 
-def earliest_expiry(samples: Iterable[Sample]) -> tuple[float, Sample] | None:
-    """Return in how many days (to 0.001) the first certificates end, and whose; None without any."""
-    unit = datetime.timedelta(days=1) / 1000
-    found = [(each, each.step.network.tls.not_after) for each in samples if not each.step.error]
-    left = [((end - each.step.started_at) // unit / 1000, each) for each, end in found if end]
-    return min(left, key=itemgetter(0), default=None)
+def judge_certificate(threshold: int, samples: Sequence[Sample]) -> CertificateJudgement:
+    """Hold the certificate that ends first against --cert-days."""
+    unit = datetime.timedelta(days=1) / 1000  # what is left counts in whole ones
+    left = []
+    for step in (each.step for each in samples if not each.step.error):
+        first = step.network.tls.first_to_end
+        if first and first.not_after:
+            left.append(((first.not_after - step.started_at) // unit / 1000, certificate_name(first)))
+    days, name = min(left, default=(None, ""))
+    return CertificateJudgement(threshold, samples[0].variant, days, name)
 
 
-def judge_all(
-    options: Options, own: Sequence[Sample], beside: Comparison | None = None
-) -> Iterator[Judgement]:
+def judge_all(options: Options, own: Sequence[Sample], beside: Comparison | None = None) -> Verdict | None:
     """Hold the runs of one variant against all budgets, the relative ones by what they stand `beside`. Side A
-    stands beside itself: its line says that it passed, or lacks good answers.
+    stands beside itself: its line says that it passed, or lacks good answers. None where nothing is judged.
     """
+    judgements, certificates = [], []
     answered = any(sample.judged for sample in own)
     if answered or any("." in key for key in options.thresholds):
-        yield from (judge_time(key, budget, own) for key, budget in options.thresholds.items())
+        judgements += [judge_time(key, budget, own) for key, budget in options.thresholds.items()]
     if beside:
-        yield from (judge_allowance(*budget, beside) for budget in sorted(options.allowances.items()))
+        judgements += [judge_allowance(*budget, beside) for budget in sorted(options.allowances.items())]
     if answered and options.cert_days is not None:
-        days, _ = earliest_expiry(own) or (None, None)
-        kept = days is not None and days >= options.cert_days
-        yield Judgement("cert", "kept" if kept else "exceeded", own[0].variant, options.cert_days, days)
-
-
-def verdict_on(judgements: Iterable[Judgement]) -> Verdict | None:
-    """Return None where nothing was judged."""
-    every = tuple(judgements)
-    return Verdict(every) if every else None
+        certificates = [judge_certificate(options.cert_days, own)]
+    verdict = Verdict(tuple(judgements), tuple(certificates))
+    return verdict if any(verdict) else None
 
 
 class Report(NamedTuple):
@@ -7216,7 +7227,10 @@ class Report(NamedTuple):
     @property
     def verdict(self) -> Verdict | None:
         """Return the verdict on all variants."""
-        return verdict_on(each for verdict in self.verdicts.values() for each in verdict.judgements)
+        found = self.verdicts.values()
+        judgements = tuple(each for verdict in found for each in verdict.judgements)
+        certificates = tuple(each for verdict in found for each in verdict.certificates)
+        return Verdict(judgements, certificates) if found else None
 
     @property
     def bad_statuses(self) -> Mapping[int, int]:
@@ -7748,6 +7762,8 @@ def clock_text(moment: datetime.datetime) -> str:
 def verdict_tokens(verdict: Verdict) -> Iterator[str]:
     yield f"slo={WORD[verdict.passed]}"
     failed = verdict.keys("exceeded", NOT_JUDGED)
+    if verdict.certificate and not verdict.certificate.kept:
+        failed = sorted([*failed, "cert"])
     if failed:
         yield "slo_violations=" + ",".join(failed)
 
@@ -7901,16 +7917,6 @@ def budget_warnings(report: Report) -> Iterator[str]:
         yield f"{where}{said}: -f makes that exit 22"
 
 
-def expiry_warnings(samples: Sequence[Sample]) -> Iterator[str]:
-    """Say which certificate is the first to end, if it is one of the next days."""
-    days, sample = earliest_expiry(samples) or (None, samples[0])
-    step = sample.step
-    end = step.network.tls.not_after
-    if days is not None and end and days <= ENDS_SOON.days:
-        host = step.url.split("/")[2:3] or [step.url]
-        yield f"a certificate of {host[0]} {expiry_text(end, step.started_at)} ({end:%Y-%m-%d})"
-
-
 def not_judged_texts(verdict: Verdict, report: Report) -> Iterator[str]:
     """Say of each key that was not judged why."""
     for key in verdict.keys(NOT_JUDGED):
@@ -7936,7 +7942,7 @@ def refused_statuses(report: Report) -> Iterator[str]:
 
 def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
     """Say by how much each budget was exceeded, at which variant and in which run most, or why it was not
-    judged; and that certificates have fewer days left than --cert-days allows.
+    judged; and which certificate has fewer days left than --cert-days allows.
     """
     for each in verdict.violations:
         text = f"{each.key}: {round(each.actual or 0, 3)}ms > {plain_number(each.threshold)}ms"
@@ -7946,11 +7952,11 @@ def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
         yield text + (f", worst in run {each.run}" if each.run and not report.single else "")
     yield from not_judged_texts(verdict, report)
     end = verdict.certificate
-    if end and end.outcome == "exceeded":
+    if end and not end.kept:
         text = "cert: no certificate came"
         if end.actual is not None:
-            days = plural(math.floor(end.actual), "day")
-            text = f"cert: {days} < {plural(int(end.threshold), 'day')}"
+            days, least = (plural(math.floor(each), "day") for each in (end.actual, end.threshold))
+            text = f"cert: {days} < {least} ({clip(end.name, MAX_FOREIGN)})"
         yield f"{text} at {end.variant}" if end.variant else text
 
 
@@ -8097,8 +8103,8 @@ def verdict_document(verdict: Verdict, series: bool) -> dict[str, Any]:
     if series or not_judged:
         document["not_judged"] = not_judged
     if end:
-        passed = end.outcome == "kept"
-        document["certificate"] = {"threshold_days": end.threshold, "actual_days": end.actual, "pass": passed}
+        days = {"threshold_days": end.threshold, "actual_days": end.actual}
+        document["certificate"] = {**days, "pass": end.kept}
     return document
 
 
@@ -8440,7 +8446,7 @@ FAMILIES = {  # name and HELP, which is the same in all files: Prometheus compla
     "response_body_size_bytes": "Size of the body as transferred; of a series the last run's.",
     "tcp_rtt_seconds": "Smallest round trip that the kernel saw on the connection.",
     "tcp_retransmits": "Segments that the kernel sent again on the connection.",
-    "cert_not_after_timestamp_seconds": "When the first certificate of the server's chain ends.",
+    "cert_not_after_timestamp_seconds": "When the first of the server's certificates ends.",
     "success": "Whether no step failed and the last answer was good, in all runs.",
     "elapsed_seconds": "Time of all steps together; of a series the median.",
     "slo_pass": "Whether the latency budgets were kept.",
@@ -8508,7 +8514,8 @@ def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
     last = max(sample.run for sample in report.samples if sample.variant == summary.variant)
     if newest.run == last:
         network = newest.step.network
-        end = network.tls.not_after
+        first = network.tls.first_to_end
+        end = first and first.not_after
         values["cert_not_after_timestamp_seconds"] = end.timestamp() if end else None
         values["response_body_size_bytes"] = newest.step.body_bytes if newest.step.response else None
         values["tcp_rtt_seconds"] = in_seconds(network.rtt_us)
@@ -9057,7 +9064,7 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
     budgets, end = [threshold_text(each) for each in verdict.thresholds.values()], verdict.certificate
     if end:
-        budgets.append(f"cert≥{plural(int(end.threshold), 'day')}")
+        budgets.append(f"cert≥{plural(end.threshold, 'day')}")
     first: Spans = (Span("Thresholds: ", "strong"), Span("  ".join(budgets) or "-"))
     if report.bad_statuses:
         bad = " ".join(bad_ones(report.bad_statuses, report.runs)).rstrip()
@@ -9539,7 +9546,6 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         for summary in report.summaries:
             yield from summary_blocks(summary, report, width)
     yield Fields(dict.fromkeys(failed_rows(report)))  # what to try is said once
-    yield from (Span(f"! {text}", "bad") for text in expiry_warnings(report.samples))
 
 
 def report_blocks(report: Report, width: int) -> Iterator[Block]:
@@ -10157,7 +10163,7 @@ class Results:
         self.codes.update(codes_of(run))
         samples = list(self._samples(run))
         self.samples += samples
-        run = run._replace(verdict=verdict_on(judge_all(self._at_once, samples)))
+        run = run._replace(verdict=judge_all(self._at_once, samples))
         self.notes.update({sentence for step in run.steps for sentence in step_notes(step)})
         if run.limit_reached:
             self.limited.append(loop_text(run))
@@ -10204,10 +10210,17 @@ class Results:
         """Return what a sample keeps of a step: what many runs have alike once, and no long text."""
         same, network, tls, response = self._same, step.network, step.network.tls, step.response
         if tls.chain:
-            own, ends = tls.chain[0], NO_CERTIFICATE._replace(not_after=tls.not_after)
-            name = clip(own.common_name or certificate_name(own), MAX_FOREIGN)
-            own = own._replace(common_name=name, names=None, issuer=None, serial=None, subject=None)
-            tls = tls._replace(chain=(own, ends))
+            own, first = (
+                each._replace(
+                    common_name=clip(each.common_name or certificate_name(each), MAX_FOREIGN),
+                    names=None,
+                    issuer=None,
+                    serial=None,
+                    subject=None,
+                )
+                for each in (tls.chain[0], tls.first_to_end or NO_CERTIFICATE)
+            )
+            tls = tls._replace(chain=(own,), first_to_end=first)
         if response:
             software = clip(response.get("server") or "", 40).encode()
             headers = (("server", software),) if software else ()
@@ -10272,7 +10285,7 @@ class Results:
             compared = {variant: Summary(chains_of(own)) for variant, own in parts.items()}
         beside = {each.own.variant: each for each in compare_all(options, compared)}
         for variant, own in parts.items():
-            verdict = verdict_on(judge_all(options, own, beside.get(variant)))
+            verdict = judge_all(options, own, beside.get(variant))
             if verdict:
                 verdicts[variant] = verdict
         single = self.last_run
