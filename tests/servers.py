@@ -531,12 +531,12 @@ def _dns_question(query: bytes) -> tuple[str, str, int]:
     return ".".join(labels).lower(), RECORD_TYPES.get(number, str(number)), at + 5
 
 
-def _dns_answer(query: bytes, zone: Zone) -> bytes | None:
+def _dns_answer(query: bytes, zone: Zone) -> list[bytes]:
     """Answer from `zone`: what it says, NXDOMAIN for an unknown name, nothing for a name set to None."""
     name, kind, end = _dns_question(query)
     known = zone.get(f"{kind} {name}", zone.get(name, ()))
     if known is None:
-        return None
+        return []
     answers, count, owner = b"", 0, 0xC00C  # the name in the question
     if isinstance(known, str):
         target = b"".join(bytes([len(label)]) + label.encode() for label in known.split(".")) + b"\0"
@@ -552,7 +552,7 @@ def _dns_answer(query: bytes, zone: Zone) -> bytes | None:
         answers += struct.pack("!HHHIH", owner, 28 if kind == "AAAA" else 1, 1, 60, len(packed)) + packed
         count += 1
     counts = struct.pack("!HHHH", 1, count, 0, 0)
-    return query[:2] + struct.pack("!H", 0x8180 | code) + counts + query[12:end] + answers
+    return [query[:2] + struct.pack("!H", 0x8180 | code) + counts + query[12:end] + answers]
 
 
 def _name_socket(host: str | None) -> socket.socket:
@@ -572,17 +572,23 @@ def _name_socket(host: str | None) -> socket.socket:
 
 
 @contextlib.contextmanager
-def dns_server(zone: Zone, *, delay: float = 0.0, host: str | None = None) -> Iterator[NameServer]:
-    """Answer DNS questions from `zone`, each `delay` seconds late; a name set to None is never answered."""
+def dns_server(
+    zone: Zone | Callable[[bytes], list[bytes]], *, delay: float = 0.0, host: str | None = None
+) -> Iterator[NameServer]:
+    """Answer DNS questions from `zone`, each `delay` seconds late; a name set to None is never answered.
+
+    A function in place of a zone is given each query, and returns the datagrams that answer it.
+    """
     stopped = threading.Event()
     with _name_socket(host) as sock:
         server = NameServer(sock.getsockname()[0], [])
 
         def answer(query: bytes, client: Any) -> None:
             server.questions.append(_dns_question(query)[:2])
-            message = _dns_answer(query, zone)
-            if message is not None and not stopped.wait(delay):
-                sock.sendto(message, client)
+            messages = zone(query) if callable(zone) else _dns_answer(query, zone)
+            if not stopped.wait(delay):
+                for message in messages:
+                    sock.sendto(message, client)
 
         def serve() -> None:
             while not stopped.is_set():

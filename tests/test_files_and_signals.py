@@ -269,27 +269,40 @@ def test_a_reader_that_went_away_is_no_failure_of_ours(start_tool, mode):
     assert mode == ["--json", "-"] or err.decode() == ""
 
 
+FULL = ["sh", "-c", '"$@" >/dev/full', "sh"]
+
+
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("mode", MODES)
-def test_a_report_that_cannot_be_written_is_73_with_a_line_on_stderr(start_tool, server, tmp_path, mode):
+@pytest.mark.parametrize("mode", [*MODES, ["--count", "4", "--interval", "0"]])
+def test_a_report_that_cannot_be_written_is_73_with_a_line_on_stderr(run_tool, server, tmp_path, mode):
     path = tmp_path / "out.har"
-    with open("/dev/full", "wb") as full:
-        process = start_tool(*mode, "--har", path, server.url(), stdout=full)
-        _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 73
-    assert b"space" in err
+    result = run_tool(*mode, "--har", path, server.url(), within=FULL)
+    assert result.code == 73 and result.err.count("space") == 1
     assert json.loads(path.read_text("utf-8"))["log"]["entries"], "the other document is there"
+
+
+STREAMS = {
+    "stderr is full": ('"$@" 2>/dev/full', 0),
+    "both are full": ('"$@" >/dev/full 2>&1', 73),
+    "stdout can only be read": ('"$@" 1</dev/null', 73),
+    "stdout is a file with a limit of nothing": ('ulimit -f 0; "$@" >out', 73),
+}
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize("name", STREAMS)
+def test_the_program_ends_well_when(run_tool, server, tmp_path, name):
+    script, code = STREAMS[name]
+    result = run_tool(server.url(), within=["sh", "-c", script, "sh"], cwd=tmp_path)
+    assert (result.code, bool(result.out)) == (code, not code)
 
 
 @pytest.mark.needs("linux")
 @pytest.mark.parametrize("option", ["--version", "--help"])
 @pytest.mark.parametrize("env", [{}, {"PYTHONUNBUFFERED": "1"}], ids=["buffered", "unbuffered"])
-def test_an_answer_that_cannot_be_written_is_73_too(start_tool, option, env):
-    with open("/dev/full", "wb") as full:
-        process = start_tool(option, stdout=full, env=env)
-        _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err.count(b"\n")) == (73, 1)
-    assert b"space" in err
+def test_an_answer_that_cannot_be_written_is_73_too(run_tool, start_tool, option, env):
+    result = run_tool(option, env=env, within=FULL)
+    assert (result.code, result.err.count("\n")) == (73, 1) and "space" in result.err
     process = start_tool(option, env=env, preexec_fn=lambda: os.close(1))
     _, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err.count(b"\n")) == (73, 1)

@@ -513,18 +513,6 @@ def test_a_reader_that_leaves_ends_the_series_and_does_not_cost_the_export(start
     assert len(check_document(json.loads(path.read_text()))["runs"]) == 40
 
 
-@pytest.mark.needs("linux")
-@pytest.mark.parametrize("style", [(), ("--metrics-only",)], ids=["waterfall", "metrics"])
-def test_a_full_disk_is_told_once_and_the_exports_are_written(start_tool, tmp_path, server, style):
-    path = tmp_path / "out.json"
-    with open("/dev/full", "wb") as full:
-        process = start_tool(*style, "--count", "4", *QUICK, "--json", path, server.url(), stdout=full)
-        _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 73
-    assert err.count(b"cannot write the report") == 1
-    assert len(check_document(json.loads(path.read_text()))["runs"]) == 4
-
-
 def test_the_json_of_a_series_has_its_runs_and_no_steps_of_its_own(run_tool, server):
     with http_server({"/": redirect("/x"), "/x": Reply()}) as chain:
         options = ["-L", "--metrics-only", "--count", "3", "--interval", "0.05", "--json", "-"]

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from hostile.runner import Case, check_manners
+from hostile.cases import Case, check_manners
 from servers import Peer, Script, scripted
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -311,12 +311,12 @@ NUMBERS = itertools.count(1_000_000_000)
 
 
 @pytest.mark.parametrize("what", NEW_EACH_TIME)
-def test_answers_that_never_repeat_fill_no_memory(launch, what):
+def test_answers_that_never_repeat_fill_no_memory(run_tool, what):
     def script(peer: Peer) -> None:
         while peer.read_request():
             peer.send(OK + NEW_EACH_TIME[what]() + b"Content-Length: 0\r\n\r\n")
 
     with scripted(script) as server:
-        outcome = launch(server.url(), "--count", "60", "--interval", "0")
+        outcome = run_tool(server.url(), "--count", "60", "--interval", "0")
     assert outcome.code == 0
     check_manners(outcome)

@@ -33,7 +33,7 @@ from frames import (
     read_through,
     settings,
 )
-from hostile.runner import Case
+from hostile.cases import Case
 from servers import Peer, Script
 
 pytestmark = pytest.mark.needs("h2")

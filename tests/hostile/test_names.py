@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import select
-import socket
 import struct
-import threading
 
 import pytest
 
-from checks import check_document
-from conftest import with_resolver
-from hostile.runner import check_manners
-from servers import _name_socket, dns_server, scripted, sending
+from hostile.cases import check_manners
+from servers import dns_server, scripted, sending
 
 NAME = b"\1a\4test\0"
-
-
-@contextlib.contextmanager
-def name_server(answer):
-    """Answer every DNS question by `answer(query)`, a list of datagrams."""
-    stopped = threading.Event()
-
-    def serve(sock: socket.socket) -> None:
-        while not stopped.is_set():
-            if select.select([sock], [], [], 0.05)[0]:
-                query, client = sock.recvfrom(4096)
-                for datagram in answer(query):
-                    sock.sendto(datagram, client)
-
-    with _name_socket(None) as sock:
-        thread = threading.Thread(target=serve, args=(sock,), daemon=True)
-        thread.start()
-        try:
-            yield sock.getsockname()[0]
-        finally:
-            stopped.set()
-            thread.join(5)
 
 
 def record(name: bytes, kind: int, data: bytes) -> bytes:
@@ -72,16 +43,15 @@ ANSWERS = {
 
 
 @pytest.fixture
-def ask(launch, tmp_path):
+def ask(run_tool):
     """Ask for a URL through a name server; prove the manners; return the document."""
 
     def run(address: str, url: str, *options: str, seconds: float = 1.0) -> dict:
-        prefix = tuple(with_resolver(address, tmp_path))
         words = [url, "-m", str(seconds), "--json", "-", "--metrics-only", *options]
-        outcome = launch(*words, prefix=prefix)
-        check_manners(outcome)
-        document = check_document(json.loads(outcome.text("out")))
-        assert outcome.code == (75 if document["summary"]["errors"] else 0)
+        result = run_tool(*words, resolver=address)
+        check_manners(result)
+        document = result.json()
+        assert result.code == (75 if document["summary"]["errors"] else 0)
         return document
 
     return run
@@ -90,8 +60,8 @@ def ask(launch, tmp_path):
 @pytest.mark.needs("linux")
 @pytest.mark.parametrize("name", ANSWERS)
 def test_a_name_server_that_answers_wrongly_is_a_failed_lookup_in_time(ask, name):
-    with name_server(ANSWERS[name]) as address:
-        (step,) = ask(address, "http://a.test/")["steps"]
+    with dns_server(ANSWERS[name]) as names:
+        (step,) = ask(names.address, "http://a.test/")["steps"]
     assert step["error"]["phase"] == "dns"
     assert step["error"]["kind"] in ("dns", "timeout")
     assert step["timing"]["connect_ms"] is None

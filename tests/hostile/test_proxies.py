@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from hostile.runner import Case
+from hostile.cases import Case
 from servers import Peer, Script
 
 OK = b"HTTP/1.1 200 Connection established\r\n\r\n"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from checks import check_document, parse_metrics
-from hostile.runner import Case, check_manners
+from hostile.cases import Case, check_manners
 from servers import Peer, Script, scripted
 
 FINAL = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n"
@@ -132,23 +132,23 @@ LARGE = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_chain_of_eleven_large_heads_fits_into_memory_and_time(launch, name, tmp_path):
+def test_a_chain_of_eleven_large_heads_fits_into_memory_and_time(run_tool, name, tmp_path):
     script = chain(
         moved(b"Location: /", LARGE[name]) if b"Location" not in LARGE[name] else moved(LARGE[name])
     )
     with scripted(script) as server:
         words = (server.url(), "-L", "-m", "5", "--compact", "--json", str(tmp_path / "out.json"))
-        outcome = launch(*words, "--har", str(tmp_path / "out.har"))
+        outcome = run_tool(*words, "--har", str(tmp_path / "out.har"))
     assert outcome.code in (47, 75)
     check_manners(outcome)
     check_document(json.loads((tmp_path / "out.json").read_bytes()))
 
 
 @pytest.mark.parametrize("seconds", [0.2, 0.4, 0.6])
-def test_a_deadline_that_passes_between_two_steps_is_a_timeout(launch, seconds):
+def test_a_deadline_that_passes_between_two_steps_is_a_timeout(run_tool, seconds):
     """Working a large Location out takes long; the chain that is cut off there has not succeeded."""
     with scripted(chain(moved(LARGE["a path of 250,000 bytes to escape"]))) as server:
-        outcome = launch(server.url(), "-L", "--metrics-only", "-m", str(seconds))
+        outcome = run_tool(server.url(), "-L", "--metrics-only", "-m", str(seconds))
     lines = [parse_metrics(line) for line in outcome.out.splitlines()]
     assert outcome.code in (47, 75)
     assert lines[-1].get("error") == (None if outcome.code == 47 else "timeout")

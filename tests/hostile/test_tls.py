@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from hostile.runner import Case
+from hostile.cases import Case
 from mint import Handshake, tls_record
 from servers import Peer, Script
 
