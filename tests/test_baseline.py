@@ -99,12 +99,12 @@ def check_numbers(document, earlier):
     return found
 
 
-def compared(call_tool, path, *arguments, code=0, relative=()):
+def compared(call_tool, path, *arguments, code=0):
     """Measure beside an export; return the document, once its numbers are proved, and its comparison."""
     earlier = json.loads(path.read_bytes())
     result = call_tool("--metrics-only", "--json", "-", "--baseline", path, *arguments)
     assert result.code == code, result.err
-    document = result.json(relative=relative)
+    document = result.json()
     not_judged = document["summary"].get("slo", {}).get("not_judged", ())
     assert all(f"{key}: not judged" in result.err for key in not_judged)
     given = {name: earlier[name] for name in ("started_at", "host", "label")}
@@ -146,7 +146,7 @@ def test_of_a_chain_the_last_step_is_compared(call_tool, site, export):
 def test_kept_connections_are_compared_with_kept_ones(call_tool, site, export):
     path = export("--reuse", *of_many(site.url()))
     words = ("--slo", "connect=+1%,dns=+0", "--reuse", *of_many(site.url()))
-    document, found = compared(call_tool, path, *words, relative=["connect", "dns"])
+    document, found = compared(call_tool, path, *words)
     assert found["n"] == 11
     assert found["connect_ms"] == {"median_ms": None, "ci95_ms": None}
     assert document["summary"]["slo"]["thresholds_ms"] == {}, "a phase that a side lacks is no budget"
@@ -343,7 +343,7 @@ def test_the_command_line_wins_over_the_file_in_both_directions(call_tool, site,
     path, budgets = export(*of_many(site.url())), tmp_path / "x.slo"
     budgets.write_text("total=+0\nttfb=90000\nwait=+99900%\n")
     words = ("--slo-file", budgets, "--slo", "total=90000,ttfb=+50000")
-    document, _ = compared(call_tool, path, *words, *of_many(site.url()), relative=("ttfb", "wait"))
+    document, _ = compared(call_tool, path, *words, *of_many(site.url()))
     before = json.loads(path.read_bytes())["statistics"][-1]
     found = document["summary"]["slo"]["thresholds_ms"]
     assert found["total"] == 90000
@@ -357,7 +357,7 @@ def test_the_command_line_wins_over_the_file_in_both_directions(call_tool, site,
 def test_a_page_that_became_slower_shuts_the_gate(call_tool, site, export):
     path = scaled(export(*of_many(site.url())), 0.01)
     words = ("--slo", "total=+100%,wait=+5,connect=+90000,ttfb=1", *of_many(site.url("/slow")))
-    document, _ = compared(call_tool, path, *words, code=4, relative=("total", "wait", "connect"))
+    document, _ = compared(call_tool, path, *words, code=4)
     slo = document["summary"]["slo"]
     assert [(each["key"], bool(each["run_number"])) for each in slo["violations"]] == [
         *(("total", False), ("ttfb", True), ("wait", False)),
@@ -388,7 +388,7 @@ def test_without_good_answers_on_either_side_it_is_not_judged(call_tool, site, e
             result = call_tool("--json", "-", "--metrics-only", "--baseline", path, *words, *of_many(url))
             assert result.code == code
             assert f"total: not judged, too few good answers at {lacking}\n" in result.err
-            document = result.json(relative=["total"])
+            document = result.json()
             found = check_numbers(document, json.loads(path.read_bytes()))
             assert url == site.url("/500") or (found["verdict"], found["n"]) == ("too_few", 0)
             slo = document["summary"]["slo"]
@@ -401,8 +401,8 @@ def test_without_good_answers_on_either_side_it_is_not_judged(call_tool, site, e
 def test_of_0_ms_a_percentage_allows_nothing_more(call_tool, site, export):
     path = export(*of_many(site.url()))
     words = ("--slo", "tls=+10%,dns=+0", *of_many(site.url()))
-    document, _ = compared(call_tool, path, *words, relative=["tls", "dns"])
+    document, _ = compared(call_tool, path, *words)
     assert document["summary"]["slo"]["thresholds_ms"] == {"tls": 0, "dns": 0}
     words = ("--slo", "wait=+1000%", *of_many(site.url()))
-    document, _ = compared(call_tool, scaled(path, 0), *words, code=4, relative=["wait"])
+    document, _ = compared(call_tool, scaled(path, 0), *words, code=4)
     assert document["summary"]["slo"]["violations"][0]["baseline_ms"] == 0

@@ -463,7 +463,7 @@ def test_a_certificate_that_has_no_end_is_given_up_with_the_time(run_tool, holde
         check_usage_error(result, "within 1 s", "--cert")
         assert result.own_seconds < 3
     # With plain http nobody is shown it, so it is not read.
-    assert "within" not in run_tool("-m", "1", *words, "http://127.0.0.1:1/").said
+    assert "within" not in run_tool("-m", "1", *words, "http://127.0.0.1:1/").err
 
 
 # --- nothing is asked for on a terminal, nothing stays on a disk -----------------------------------

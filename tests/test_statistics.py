@@ -1,21 +1,20 @@
-"""The statistics of a series: of what there are too few, what is slow, and what goes with it.
-
-Medians and percentiles are computed a second time for every document, by checks.py.
-"""
+"""The statistics of a series: of what there are too few, what is slow, and what goes with it."""
 
 from __future__ import annotations
 
 import math
 import random
+import statistics
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from checks import SUPPORT
+from checks import exact
 from inside import tool
 from samples import NOW, sample, with_times
+from servers import Reply, every, http_server
 
 times = some.integers(0, 10**8)
 lists = some.lists(times, min_size=1, max_size=250)
@@ -26,6 +25,36 @@ def test_percentiles_of_round_numbers_are_no_rank_too_high():
     """0.95 x 20 is 19.000000000000004 to a float."""
     ranks = {(100, 99): 99, (20, 95): 19, (10, 90): 9, (4, 25): 1, (4, 75): 3, (1, 95): 1}
     assert {each: tool.nearest_rank(range(1, each[0] + 1), each[1]) for each in ranks} == ranks
+
+
+SUPPORT = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}
+"""How many values each figure needs."""
+
+
+def test_the_figures_of_a_series_follow_from_its_runs(call_tool):
+    """Of good answers, by nearest rank; the interval of 22 values is from the 6th to the 17th."""
+    waits = [Reply(wait=0.002 * (number * 7 % 22)) for number in range(22)]
+    with http_server({"/": every(*waits[:11], Reply(503), *waits[11:], Reply(503))}) as server:
+        document = call_tool("--count", "24", "--interval", "0", "--json", "-", server.url()).json()
+    [found], steps = document["statistics"], [run["steps"][0] for run in document["runs"]]
+    assert document["summary"]["bad_status"] == found["bad_status"] == 2
+    assert (found["n"], found["failed"], found["statuses"]) == (22, 0, {"200": 22, "503": 2})
+    good = [step for step in steps if step["response"]["status"] == 200]
+    for key in ("wait_ms", "ttfb_ms", "total_ms"):
+        values = sorted(step["timing"][key] for step in good)
+        ranks = {"min": 1, "p25": 6, "p75": 17, "p90": 20, "p95": 21, "max": 22}
+        assert {name: found[key][name] for name in ranks} == {
+            name: values[rank - 1] for name, rank in ranks.items()
+        }
+        assert found[key]["p99"] is None
+        assert abs(exact(found[key]["median"]) - statistics.median(map(exact, values))) <= exact(0.0005)
+        assert found[key]["median_ci95"] == [values[5], values[16]]
+    for status in ("200", "503"):
+        totals = [
+            exact(step["timing"]["total_ms"]) for step in steps if str(step["response"]["status"]) == status
+        ]
+        median = exact(found["by_status"][status]["median_ms"])
+        assert abs(median - statistics.median(totals)) <= exact(0.0005)
 
 
 def test_nothing_is_shown_that_the_number_of_values_cannot_bear():

@@ -9,12 +9,13 @@ import re
 import shlex
 import signal
 import ssl
+import statistics
 import sys
 import threading
 
 import pytest
 
-from checks import EDGE, check_usage_error, flat, parse_compact
+from checks import EDGE, check_usage_error, exact, flat, parse_compact
 from conftest import PATIENCE
 from inside import tool
 from samples import sample, with_times
@@ -30,11 +31,11 @@ ONCE = ("--count", 1, "--metrics-only")
 def measure(call_tool, tmp_path):
     """Compare sides in this process; return the result and the export, which is proved to be sound."""
 
-    def run(*words, code=0, **checked):
+    def run(*words, code=0):
         path = tmp_path / "out.json"
         result = call_tool("--json", path, *words)
         assert result.code == code, result.err
-        return result, result.json(path, **checked)
+        return result, result.json(path)
 
     return run
 
@@ -56,6 +57,12 @@ def compare(measure):
 def differences(document):
     """Return the comparison that each side's verdict rests on."""
     return {each["side"]: each for each in document["comparisons"]}
+
+
+def runs_of(document, side):
+    """Return the runs of a side that ended with 200."""
+    runs = [run for run in document["runs"] if run["side"] == side]
+    return [run for run in runs if run["steps"][-1]["response"]["status"] == 200]
 
 
 def by_side(document, things):
@@ -521,6 +528,14 @@ def test_only_rounds_that_are_good_on_both_sides_count_and_the_others_are_told(m
         words = ("--count", 20, server.url(), "--vs", server.url("/flap"), "--vs", "-L")
         result, document = measure(*words)
     assert [differences(document)[side]["n"] for side in "BC"] == [10, 20]
+    totals = {
+        side: {run["round"]: exact(run["steps"][0]["timing"]["total_ms"]) for run in runs_of(document, side)}
+        for side in "AB"
+    }
+    apart = sorted(totals["B"][turn] - totals["A"][turn] for turn in totals["B"])
+    found = differences(document)["B"]["total_ms"]
+    assert abs(exact(found["median_ms"]) - statistics.median(apart)) <= exact(0.0005)
+    assert [exact(end) for end in found["ci95_ms"]] == [apart[1], apart[-2]], "of ten, beside another rival"
     told = flat(result.out)
     assert "Failed B: 10 of 20 runs: run " in told and told.count("Failed ") == 1
 
@@ -574,7 +589,7 @@ def test_all_budgets_are_told_where_the_first_side_never_answers(measure, server
     budgets = ("--slo", "total=90000", "--slo", "ttfb=+10%", "--count", 6, "--metrics-only")
     with refused_port() as port:
         words = (*budgets, f"http://127.0.0.1:{port}/", "--vs", server.url())
-        result, document = measure(*words, code=75, relative=("ttfb",))
+        result, document = measure(*words, code=75)
     assert "ttfb: not judged" in result.err
     slo = document["summary"]["slo"]
     assert slo["thresholds_ms"] == {"total": 90000}
@@ -678,8 +693,8 @@ def test_a_relative_budget_is_exceeded_where_the_whole_interval_is_above_it(
 
 def test_the_outcome_of_a_gate_is_in_panel_lines_and_json(measure, server):
     words = ("--count", 20, "--slo", "total=+90000", server.url(), "--vs", "")
-    drawn, document = measure(*words, relative=("total",))
-    lines, _ = measure(*words, "--metrics-only", relative=("total",))
+    drawn, document = measure(*words)
+    lines, _ = measure(*words, "--metrics-only")
     slo, [found] = document["summary"]["slo"], document["comparisons"]
     assert (slo["pass"], slo["violations"], slo["not_judged"]) == (True, [], [])
     told = r"SLO: pass .*total at B: \S+ ms \((\S+) to (\S+) ms\), allowed \+90000 ms"
