@@ -26,8 +26,8 @@ The way of a request through this file, which is read from top to bottom:
                        21 Way            the hops of a request and its exchange, in order
                        22 Step           what is prepared before the clock; log -> Step
                        23 Chain          steps -> Run, under a deadline
-                       24 Statistics     samples of many runs -> summaries, comparisons; budgets, exit code
-                       25 Findings       Step, Run -> what the times mean; samples -> what has changed
+                       24 Statistics     steps of many runs -> summaries, comparisons; budgets, exit code
+                       25 Findings       Step, Run -> what the times mean, what has changed; runs -> Report
                        26 Words          numbers and names -> text; the lines of runs and summaries
                        27 Documents      Report -> JSON, HAR, metrics; Run -> traces
                        28 Views          Report -> blocks to draw
@@ -41,12 +41,11 @@ What the records are, and which is made of which:
     Turn       the place of a run in its series: its number, its round, its variant, when it is due
     Step       one request and what became of it; made of its log
     Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
-    Sample     the little that is kept of a step, because a series may have ten thousand runs
-    Summary    what the samples of one step have in common
+    Summary    what the steps of one number have in common in many runs
     Slow       the slow runs of a step of a series: which they are, when they come, and what goes with them
     Comparison how much slower a side is than side A, or this run than a Baseline (an earlier export)
     SeriesEvent  what has changed from one run of a series to the next
-    Report     all runs, summed up: what is shown, written and judged
+    Report     all runs, and what is shown, written and judged of them
 
 A single run is a series of one and goes the same way; only its report and its documents look different.
 
@@ -201,7 +200,7 @@ try:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
     from functools import cache, cached_property, partial
-    from itertools import combinations, groupby, islice, zip_longest
+    from itertools import accumulate, combinations, groupby, islice, zip_longest
     from operator import itemgetter
 
     http_client = import_http_client()
@@ -216,7 +215,6 @@ if TYPE_CHECKING:
     from typing import Any, NamedTuple, NoReturn, TypeVar
 
     Thing = TypeVar("Thing")
-    StepKind = tuple[str | None, int]  # variant, step number
     TakeStore = Callable[[], ssl.SSLContext | None]  # waits for a CA store that is read ahead, if one is
 else:
 
@@ -568,7 +566,9 @@ class Route(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One request as it goes out. `headers` are the user's own, in order; defaults are added when sent."""
+    """One request as it goes out. `headers` are the user's own, in order; defaults are added when sent. The
+    record of a step has those that were sent instead.
+    """
 
     method: str
     url: Url
@@ -862,6 +862,28 @@ class Evidence(NamedTuple):
     canonical_name: str | None = None  # the name that a resolver found the addresses under
 
 
+class Finding(NamedTuple):
+    """What a time means. `certainty` is `seen` or `fits`."""
+
+    id: str
+    phase: str | None
+    cost_us: int
+    certainty: str
+    text: str
+
+
+class Turn(NamedTuple):
+    """The place of a run in its series."""
+
+    number: int = 1
+    round: int = 1
+    lookup: bool = False  # the name is looked up, nothing else: before the runs, as number and round 0
+    variant: str | None = None
+    due: int = 0  # when it is to start: perf_counter_ns, 0 for at once
+    overdue: bool = False  # the run before it was still under way then
+    late_us: int | None = None  # by how much it started late because of that run, None if it did not
+
+
 class Step(NamedTuple):
     """One request and what became of it."""
 
@@ -882,6 +904,8 @@ class Step(NamedTuple):
     span_id: str | None = None  # in the trace of its run
     expected: tuple[range, ...] = GOOD_STATUSES
     notes: tuple[str, ...] = ()  # what was wrong with the answer, though it could be read
+    turn: Turn = Turn()  # of its run
+    findings: tuple[Finding, ...] = ()
 
     @property
     def answer(self) -> Response | None:
@@ -918,27 +942,6 @@ class Step(NamedTuple):
         return self.response.server_timings if self.response else ()
 
 
-class Finding(NamedTuple):
-    """What a time means. `certainty` is `seen` or `fits`."""
-
-    id: str
-    phase: str | None
-    cost_us: int
-    certainty: str
-    text: str
-
-
-class Turn(NamedTuple):
-    """The place of a run in its series."""
-
-    number: int = 1
-    round: int = 1
-    lookup: bool = False  # the name is looked up, nothing else: before the runs, as number and round 0
-    variant: str | None = None
-    due: int = 0  # when it is to start: perf_counter_ns, 0 for at once
-    overdue: bool = False  # the run before it was still under way then
-
-
 class Variant(NamedTuple):
     """What is measured side by side with others."""
 
@@ -958,15 +961,15 @@ class Run(NamedTuple):
     steps: tuple[Step, ...]
     limit_reached: bool  # of redirects
     turn: Turn = Turn()
-    started: int = 0  # when its clock started: perf_counter_ns, 0 if never
+    started: int = 0  # when its clock started, or if it never did, when it ended: perf_counter_ns
+    ended: int = 0  # perf_counter_ns
     trace_id: str | None = None
     verdict: Verdict | None = None
 
     @property
-    def late_us(self) -> int | None:
-        """Return by how much it started late because of the run before it, None if it did not."""
-        late = self.turn.overdue and self.started
-        return round((self.started - self.turn.due) / 1000) if late else None
+    def judged(self) -> Step | None:
+        """Return the step that plain budgets are held against: the last one without an error."""
+        return next((step for step in reversed(self.steps) if not step.error), None)
 
 
 NOT_JUDGED = "not judged"  # good answers are too few
@@ -1036,34 +1039,6 @@ class Verdict(NamedTuple):
     def certificate(self) -> CertificateJudgement | None:
         """Return the judgement on the certificate that ends first; no certificate at all is worse."""
         return min(self.certificates, key=lambda each: (each.actual is not None, each.actual), default=None)
-
-
-class Sample(NamedTuple):
-    """A step in brief, because a series may have ten thousand runs, with what is known of it beside."""
-
-    step: Step
-    turn: Turn
-    judged: bool  # the last step of its run without an error
-    last: bool  # of its run
-    late: bool = False  # its run began late, because of the run before
-    findings: tuple[Finding, ...] = ()
-    traits: tuple[tuple[str, str], ...] = ()  # names and values of short fields, which may go with its time
-
-    @property
-    def run(self) -> int:
-        return self.turn.number
-
-    @property
-    def variant(self) -> str | None:
-        return self.turn.variant
-
-    @property
-    def timing(self) -> Timing:
-        return self.step.timing
-
-    @property
-    def good(self) -> bool:
-        return self.step.good
 
 
 class Distribution(NamedTuple):
@@ -1258,7 +1233,10 @@ def shown_words(text: str, secrets: Secrets) -> str:
 # By record, the fields that are not masked: their text is the user's, this machine's or this program's own.
 # All other text in a step's records came from the other side.
 OWN_TEXT = {
-    "Step": ("url", "request", "sent_headers", "route", "error", "span_id", "expected", "notes"),
+    "Step": (
+        *("url", "request", "sent_headers", "route", "error", "span_id", "expected", "notes", "turn"),
+        "findings",
+    ),
     "Network": ("peer", "addresses", "reuse_refused", "local_ip", "interface"),
     "Attempt": ("ip", "error"),
     "Certificate": ("sha256",),
@@ -6434,7 +6412,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     raw = Step(
         number=current.number,
         url=shown_url(url, options),
-        request=current.request._replace(url=url._replace(host=host)),
+        request=current.request._replace(url=url._replace(host=host), headers=()),
         sent_headers=shown_headers(sent, url, options),
         route=current.route,
         started_at=current.started_at,
@@ -6700,12 +6678,15 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
     if not options.series.single:
         worker.ended.wait(0.02)  # not longer: the next run may be due
     *before, last = state.steps
-    steps = (*before, last._replace(expected=options.expected))
-    return Run(steps, state.limit_reached, turn, state.started, options.trace_id)
+    ended = time.perf_counter_ns()
+    if turn.overdue and state.started:
+        turn = turn._replace(late_us=round((state.started - turn.due) / 1000))
+    steps = (step._replace(turn=turn) for step in (*before, last._replace(expected=options.expected)))
+    return Run(tuple(steps), state.limit_reached, turn, state.started or ended, ended, options.trace_id)
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 24a. Statistics. Samples -> what they have in common: pure functions of whole microseconds. A statistic is
+# 24a. Statistics. Steps -> what they have in common: pure functions of whole microseconds. A statistic is
 #      None where there are too few values. No mean and no deviation: one slow run moves them at will.
 LEAST_GOOD_RUNS = 8  # fewer good runs cannot tell what is usual
 SLOW_MADS = 14.826  # above the median: ten standard deviations of a normal distribution, as hyperfine has it
@@ -6766,44 +6747,44 @@ def measure_distribution(values: Iterable[int], rivals: int = 1) -> Distribution
     return Distribution(stats, interval, len(ordered))
 
 
-def usable(samples: Iterable[Sample]) -> list[Sample]:
-    """Return the samples for statistics: the good ones; if there are none, those without an error. With
+def usable(steps: Iterable[Step]) -> list[Step]:
+    """Return the steps for statistics: the good ones; if there are none, those without an error. With
     --reuse of these the ones on a kept connection, if there are such.
     """
-    answered = [sample for sample in samples if not sample.step.error]
-    fit = [sample for sample in answered if sample.good] or answered
-    return [sample for sample in fit if sample.step.network.reused is not False] or fit
+    answered = [step for step in steps if not step.error]
+    fit = [step for step in answered if step.good] or answered
+    return [step for step in fit if step.network.reused is not False] or fit
 
 
-def values_of_key(key: str, samples: Iterable[Sample]) -> list[tuple[int, Turn]]:
+def values_of_key(key: str, steps: Iterable[Step]) -> list[tuple[int, Turn]]:
     """Return the known values of a key (us), each with the place of its run."""
-    values = ((getattr(sample.timing, key), sample.turn) for sample in samples)
+    values = ((getattr(step.timing, key), step.turn) for step in steps)
     return [(value, turn) for value, turn in values if value is not None]
 
 
-def times_of(key: str, samples: Iterable[Sample]) -> list[int]:
+def times_of(key: str, steps: Iterable[Step]) -> list[int]:
     """Return the known values of a key (us)."""
-    return [value for value, _ in values_of_key(key, samples)]
+    return [value for value, _ in values_of_key(key, steps)]
 
 
-def gather_findings(samples: Iterable[Sample]) -> tuple[tuple[Finding, list[tuple[int, int]]], ...]:
+def gather_findings(steps: Iterable[Step]) -> tuple[tuple[Finding, list[tuple[int, int]]], ...]:
     """Return of each kind (id and phase) the finding of median cost, and all costs (us) with their runs: the
     costliest kind first.
     """
-    made = [(each, sample.run) for sample in samples for each in sample.findings]
+    made = [(each, step.turn.number) for step in steps for each in step.findings]
     kinds = group_by(lambda pair: (pair[0].id, pair[0].phase), made).values()
     ordered = [sorted(kind, key=lambda pair: pair[0].cost_us) for kind in kinds]
     usual = [(nearest_rank(kind, 50)[0], [(each.cost_us, run) for each, run in kind]) for kind in ordered]
     return tuple(sorted(usual, key=lambda found: -found[0].cost_us))
 
 
-def bad_codes(samples: Iterable[Sample]) -> Mapping[int, int]:
-    return collections.Counter(sample.step.status or 0 for sample in samples if sample.step.bad_status)
+def bad_codes(steps: Iterable[Step]) -> Mapping[int, int]:
+    return collections.Counter(step.status or 0 for step in steps if step.bad_status)
 
 
-def bad_ends(samples: Iterable[Sample]) -> Mapping[int, int]:
+def bad_ends(runs: Iterable[Run]) -> Mapping[int, int]:
     """Count the runs whose last answer is not good, by its status."""
-    return bad_codes(sample for sample in samples if sample.last)
+    return bad_codes(run.steps[-1] for run in runs)
 
 
 LEAST_SLOW_US = 5_000  # above the median: less is not called slow
@@ -6813,6 +6794,12 @@ RHYTHM_ROWS, RHYTHM_RISK = 4, 0.003  # least rows of slow runs; how often chance
 LARGE_PART = 0.2  # of a difference: a phase with a smaller part is not named
 LEAST_OTHERS, MAX_VALUES = 15, 8  # a field goes with 5 runs or more, beside so many others; its values
 MOST, FEW = 0.9, 0.1  # a field or finding goes with some runs: most of them have it, few others
+MAX_TRAITS, MAX_TRAIT = 16, 40  # short fields of a response; characters of a name, and of a value
+# Fields of each answer, or of its body: none of them tells where an answer came from.
+ABOUT_AN_ANSWER = (
+    *("date", "expires", "age", "last-modified", "etag", "keep-alive", "connection", "transfer-encoding"),
+    *("trailer", "accept-ranges", "vary"),
+)
 
 
 class Companion(NamedTuple):
@@ -6831,13 +6818,13 @@ class Companion(NamedTuple):
 
 
 class Slow(NamedTuple):
-    """The slow runs of a series, in rows of runs one after the other; and how often a row begins, where that
-    is no chance.
+    """The slow runs of a series, by their steps, in rows of runs one after the other; and how often a row
+    begins, where that is no chance.
     """
 
-    runs: Sequence[Sample]
-    others: Sequence[Sample]
-    rows: Sequence[Sequence[Sample]]
+    runs: Sequence[Step]
+    others: Sequence[Step]
+    rows: Sequence[Sequence[Step]]
     every_runs: int | None
     every_us: float | None
     companion: Companion | None
@@ -6847,13 +6834,27 @@ def family_of(ip: str) -> str:
     return "IPv6" if ":" in ip else "IPv4"
 
 
-def traits_of(sample: Sample) -> dict[str, str]:
-    """Return by name what may go with the time or the status of a run."""
-    ip = sample.step.network.ip
-    return {**dict(sample.traits), **sample.step.facts, **({"family": family_of(ip)} if ip else {})}
+@cache
+def is_trait(name: str, value: bytes) -> bool:
+    """Tell whether a field may go with slow answers: it is short, no credential, not about this one alone."""
+    about_it = name.lower() in ABOUT_AN_ANSWER or name.lower().startswith("content-")
+    return not about_it and len(max(name, value, key=len)) <= MAX_TRAIT and not is_credential(name, value)
 
 
-def find_companion(these: Sequence[Sample], others: Sequence[Sample]) -> Companion | None:
+def traits_of(step: Step) -> dict[str, str]:
+    """Return by name what may go with the time or the status of a run, the first short fields of its response
+    among it.
+    """
+    response, ip = step.response, step.network.ip
+    headers = response.headers if response else ()
+    short = islice((header for header in headers if is_trait(*header)), MAX_TRAITS)
+    traits = {name.lower(): decode(value) for name, value in short}
+    if response and response.cache and response.cache.status:
+        traits["cache"] = response.cache.status
+    return {**traits, **step.facts, **({"family": family_of(ip)} if ip else {})}
+
+
+def find_companion(these: Sequence[Step], others: Sequence[Step]) -> Companion | None:
     """Return what nearly all of these have and hardly any of the others, where it has few values in all: what
     parts them best, of several the shortest.
     """
@@ -6875,7 +6876,7 @@ def find_companion(these: Sequence[Sample], others: Sequence[Sample]) -> Compani
     )
 
 
-def find_rhythm(rows: Sequence[Sequence[Sample]], count: int) -> tuple[int | None, float | None]:
+def find_rhythm(rows: Sequence[Sequence[Step]], count: int) -> tuple[int | None, float | None]:
     """Return that each so many runs a row of slow ones begins, or about each so many us; None for neither.
 
     It is a rhythm if gaps at random, between so many rows in `count` runs, would seldom be so much alike.
@@ -6889,15 +6890,15 @@ def find_rhythm(rows: Sequence[Sequence[Sample]], count: int) -> tuple[int | Non
     # lies there with the chance rest^(m-1) * (1 - rest^width).
     if (rest * (1 - rest**width)) ** len(gaps) / (1 - rest ** len(gaps)) > RHYTHM_RISK:
         return None, None
-    times = [after.step.started_at - before.step.started_at for before, after in zip(starts, starts[1:])]
+    times = [after.started_at - before.started_at for before, after in zip(starts, starts[1:])]
     return gaps[0] if width == 1 else None, median(each.total_seconds() * 1e6 for each in times)
 
 
-def find_slow(samples: Sequence[Sample]) -> Slow | None:
+def find_slow(steps: Sequence[Step]) -> Slow | None:
     """Return the runs far above the median; where there are none, those above the widest gap between totals,
     if it is wide enough for two groups.
     """
-    ordered = sorted(times_of("total", samples))
+    ordered = sorted(times_of("total", steps))
     if len(ordered) < LEAST_GOOD_RUNS:
         return None
     limit = median(ordered) + max(LEAST_SLOW_US, SLOW_MADS * spread(ordered))
@@ -6910,46 +6911,46 @@ def find_slow(samples: Sequence[Sample]) -> Slow | None:
         if gap <= max(LEAST_SLOW_US, GROUP_MADS * max(spread(ordered[:below]), spread(ordered[below:]))):
             return None
         limit = ordered[below - 1]
-    runs = [sample for sample in samples if sample.timing.total > limit]
-    others = [sample for sample in samples if sample.timing.total <= limit]
-    rows: list[list[Sample]] = []
-    for sample in runs:
-        if rows and sample.turn.round == rows[-1][-1].turn.round + 1:
-            rows[-1].append(sample)
+    runs = [step for step in steps if step.timing.total > limit]
+    others = [step for step in steps if step.timing.total <= limit]
+    rows: list[list[Step]] = []
+    for step in runs:
+        if rows and step.turn.round == rows[-1][-1].turn.round + 1:
+            rows[-1].append(step)
         else:
-            rows.append([sample])
-    return Slow(runs, others, rows, *find_rhythm(rows, len(samples)), find_companion(runs, others))
+            rows.append([step])
+    return Slow(runs, others, rows, *find_rhythm(rows, len(steps)), find_companion(runs, others))
 
 
 class Summary:
-    """What the samples of a step have in common, of one variant.
+    """What the steps of one number have in common, of one variant.
 
-    Its statistics are of the samples in `used`: how soon a step failed, or an error page came, says nothing
+    Its statistics are of the steps in `used`: how soon a step failed, or an error page came, says nothing
     about good answers.
     """
 
-    def __init__(self, samples: Sequence[Sample]) -> None:
-        self._steps = [sample.step for sample in samples]
-        first = self._steps[0]
-        self.variant = samples[0].variant
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+        first = steps[0]
+        self.variant = first.turn.variant
         self.number = first.number
-        self.urls = list(dict.fromkeys(step.url for step in self._steps))
+        self.urls = list(dict.fromkeys(step.url for step in steps))
         self.method = first.request.method
-        self.newest = samples[-1]
-        self.runs = len(samples)
-        self.late = sum(sample.late for sample in samples)
-        self.answered = [sample for sample in samples if not sample.step.error]
-        self.used = usable(samples)
-        self.reused = (self.used or samples)[0].step.network.reused  # the statistics are of kept connections
-        self.opened = [sample for sample in self.answered if sample.step.network.reused is False]
-        self.errors = collections.Counter(step.error.kind for step in self._steps if step.error)
-        self.failed = len(samples) - len(self.answered)
-        self.bad_status = sum(sample.step.bad_status for sample in self.answered)
-        # How many samples had each status, and the median of their total (us).
-        codes = sorted(group_by(lambda sample: sample.step.status, self.answered).items())
+        self.newest = steps[-1]
+        self.runs = len(steps)
+        self.late = sum(step.turn.late_us is not None for step in steps)
+        self.answered = [step for step in steps if not step.error]
+        self.used = usable(steps)
+        self.reused = (self.used or steps)[0].network.reused  # the statistics are of kept connections
+        self.opened = [step for step in self.answered if step.network.reused is False]
+        self.errors = collections.Counter(step.error.kind for step in steps if step.error)
+        self.failed = len(steps) - len(self.answered)
+        self.bad_status = sum(step.bad_status for step in self.answered)
+        # How many steps had each status, and the median of their total (us).
+        codes = sorted(group_by(lambda step: step.status, self.answered).items())
         self.statuses = {code: (len(alike), median(times_of("total", alike))) for code, alike in codes}
-        self.findings = gather_findings(samples)
-        refused = filter(None, (step.network.reuse_refused for step in self._steps))
+        self.findings = gather_findings(steps)
+        refused = filter(None, (step.network.reuse_refused for step in steps))
         self.refused = collections.Counter(refused)  # reasons
         self.distributions = {key: measure_distribution(times_of(key, self.used)) for key in STAT_KEYS}
 
@@ -6959,8 +6960,14 @@ class Summary:
 
     def companion_of(self, status: int) -> Companion | None:
         """Return what goes with a status that is not good."""
-        these = [sample for sample in self.answered if sample.step.status == status and not sample.good]
-        return find_companion(these, [sample for sample in self.answered if sample.good])
+        these = [step for step in self.answered if step.status == status and not step.good]
+        return find_companion(these, [step for step in self.answered if step.good])
+
+    @property
+    def shown(self) -> Step | None:
+        """Return the newest step with a response, a good one if there is one; None without any."""
+        newest = [step for step in reversed(self._steps) if step.response]
+        return next((step for step in newest if step.good), newest[0] if newest else None)
 
     @property
     def title(self) -> str:
@@ -6979,29 +6986,21 @@ class Summary:
 
     @property
     def good(self) -> int:
-        """Return how many good samples its statistics are of."""
+        """Return how many good steps its statistics are of."""
         return 0 if self.none_good else len(self.used)
 
     @property
     def none_good(self) -> bool:
         """Tell whether the statistics are of answers that are not good, because there are no others."""
-        return any(sample.step.bad_status for sample in self.used)
+        return any(step.bad_status for step in self.used)
 
     def stat(self, key: str, name: str = "median") -> float | None:
         """Return a statistic of a key (us), None where there are too few values."""
         return self.distributions[key].stats[name]
 
 
-def sum_up_all(samples: Iterable[Sample]) -> tuple[Summary, ...]:
-    """Sum up each step of a chain by itself: by variant, then step."""
-    groups = group_by(lambda each: (each.variant, each.step.number), samples)
-    variants = list(dict.fromkeys(variant for variant, _ in groups))
-    ordered = sorted(groups, key=lambda kind: (variants.index(kind[0]), kind[1]))
-    return tuple(Summary(groups[kind]) for kind in ordered)
-
-
 # ---------------------------------------------------------------------------------------------------------
-# 24b. Comparison. Samples of two sides -> by how much one is above the other, and whether that is certain.
+# 24b. Comparison. Steps of two sides -> by how much one is above the other, and whether that is certain.
 class Comparison(NamedTuple):
     """The chains of a side beside those of the first one; or the last step of a series beside a baseline."""
 
@@ -7027,19 +7026,15 @@ def most_frequent(values: Sequence[Thing]) -> Thing | None:
     return found[0][0] if found else None
 
 
-def chains_of(samples: Iterable[Sample]) -> list[Sample]:
-    """Return a sample for each chain: the one of its last step, with the times of all steps added up, on kept
-    connections if all of them were.
+def chain_of(run: Run) -> Step:
+    """Return the last step of a run with the times of all its steps added up, on a kept connection if all of
+    them were on kept ones.
     """
-    chains = []
-    for steps in group_by(lambda sample: sample.run, samples).values():
-        values = (times_of(key, steps) for key in Timing._fields)
-        added: list[Any] = [sum(each) if each else None for each in values]
-        last = steps[-1].step
-        reused = last.network.reused and all(sample.step.network.reused for sample in steps)
-        chain = last._replace(timing=Timing(*added), network=last.network._replace(reused=reused))
-        chains.append(steps[-1]._replace(step=chain))
-    return chains
+    *_, last = run.steps
+    values = (times_of(key, run.steps) for key in Timing._fields)
+    added: list[Any] = [sum(each) if each else None for each in values]
+    reused = last.network.reused and all(step.network.reused for step in run.steps)
+    return last._replace(timing=Timing(*added), network=last.network._replace(reused=reused))
 
 
 def difference_in_turn(key: str, own: Summary, other: Summary, rivals: int) -> Distribution:
@@ -7076,12 +7071,12 @@ def verdict_of(difference: Distribution, statuses: tuple[int | None, int | None]
 
 def usual_statuses(own: Summary, other: Summary) -> tuple[int | None, int | None]:
     """Return the usual status of each side: of the good answers that are compared, if there are such."""
-    both = {sample.turn.round for sample in own.answered if sample.good}
-    both &= {sample.turn.round for sample in other.answered if sample.good}
+    both = {step.turn.round for step in own.answered if step.good}
+    both &= {step.turn.round for step in other.answered if step.good}
     usual = []
     for side in (own, other):
         fit = [each for each in side.answered if not both or (each.good and each.turn.round in both)]
-        usual.append(most_frequent([each.step.status for each in fit]))
+        usual.append(most_frequent([each.status for each in fit]))
     return usual[0], usual[1]
 
 
@@ -7095,7 +7090,7 @@ def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
         return Comparison(own, other, own.number, verdict, differences, needed)
     differences = {key: difference_in_turn(key, own, other, rivals) for key in STAT_KEYS}
     statuses = usual_statuses(own, other)
-    single = all(each.step.number == 1 for each in (*own.answered, *other.answered))
+    single = all(each.number == 1 for each in (*own.answered, *other.answered))
     verdict = verdict_of(differences["total"], statuses)
     return Comparison(own, other, 1 if single else None, verdict, differences, needed, statuses)
 
@@ -7140,51 +7135,52 @@ def judge_allowance(key: str, allowance: Allowance, found: Comparison) -> Judgem
 
 # ---------------------------------------------------------------------------------------------------------
 # 24c. Verdict. Runs -> the budgets' outcome, the report of all that is known, and the exit code.
-def judge_time(key: str, threshold: float, samples: Sequence[Sample]) -> Judgement:
+def judge_time(key: str, threshold: float, runs: Sequence[Run]) -> Judgement:
     """Hold runs of one variant against a budget in ms.
 
     A plain budget holds for the last successful step of every run, and the worst run is named. Times are
     whole microseconds by now, so that the outcome can be computed again from what is printed.
     """
     phase, dot, statistic = key.partition(".")
-    judgement = Judgement(key, "kept", samples[0].variant, threshold)
+    judgement = Judgement(key, "kept", runs[0].turn.variant, threshold)
     if dot:
-        ends = [each for each in samples if each.last and each.good and each.step.network.reused is not False]
+        last = (run.steps[-1] for run in runs)
+        ends = [step for step in last if step.good and step.network.reused is not False]
         values = times_of(phase, ends)
         if ends and not values:  # there is no such phase
             return judgement
-        us, run = measure_distribution(values).stats[statistic], None
+        us, number = measure_distribution(values).stats[statistic], None
         judgement = judgement._replace(n=len(values))
         if us is None:
             lacking = tuple(filter(None, [judgement.variant]))
             return judgement._replace(outcome=NOT_JUDGED, lacking=lacking)
     else:
-        judged = [sample for sample in samples if sample.judged]
+        judged = filter(None, (run.judged for run in runs))
         timed = [(us, turn.number) for us, turn in values_of_key(key, judged)]
-        us, run = max(timed, key=itemgetter(0), default=(None, None))
+        us, number = max(timed, key=itemgetter(0), default=(None, None))
     actual = to_ms(us)
     exceeded = actual is not None and actual > threshold
-    return judgement._replace(outcome="exceeded" if exceeded else "kept", actual=actual, run=run)
+    return judgement._replace(outcome="exceeded" if exceeded else "kept", actual=actual, run=number)
 
 
-def judge_certificate(threshold: int, samples: Sequence[Sample]) -> CertificateJudgement:
+def judge_certificate(threshold: int, runs: Sequence[Run]) -> CertificateJudgement:
     """Hold the certificate that ends first against --cert-days."""
     unit = datetime.timedelta(days=1) / 1000  # what is left counts in whole ones
     left = []
-    for step in (each.step for each in samples if not each.step.error):
+    for step in (step for run in runs for step in run.steps if not step.error):
         first = step.network.tls.first_to_end
         if first and first.not_after:
             left.append(((first.not_after - step.started_at) // unit / 1000, certificate_name(first)))
     days, name = min(left, default=(None, ""))
-    return CertificateJudgement(threshold, samples[0].variant, days, name)
+    return CertificateJudgement(threshold, runs[0].turn.variant, days, name)
 
 
-def judge_all(options: Options, own: Sequence[Sample], beside: Comparison | None = None) -> Verdict | None:
+def judge_all(options: Options, own: Sequence[Run], beside: Comparison | None = None) -> Verdict | None:
     """Hold the runs of one variant against all budgets, the relative ones by what they stand `beside`. Side A
     stands beside itself: its line says that it passed, or lacks good answers. None where nothing is judged.
     """
     judgements, certificates = [], []
-    answered = any(sample.judged for sample in own)
+    answered = any(run.judged for run in own)
     if answered or any("." in key for key in options.thresholds):
         judgements += [judge_time(key, budget, own) for key, budget in options.thresholds.items()]
     if beside:
@@ -7193,50 +7189,6 @@ def judge_all(options: Options, own: Sequence[Sample], beside: Comparison | None
         certificates = [judge_certificate(options.cert_days, own)]
     verdict = Verdict(tuple(judgements), tuple(certificates))
     return verdict if any(verdict) else None
-
-
-class Report(NamedTuple):
-    """All runs of a series: what is shown, written and judged of them. `single` is the run of a series of
-    one, which is shown in a form of its own.
-    """
-
-    options: Options
-    host: str  # this machine's name
-    samples: Sequence[Sample]  # those of a variant after those of another, each in the order of measurement
-    planned: int  # runs, if it was not stopped
-    skipped: int  # rounds, see `LiveReport`
-    duration_us: int  # from the first start to the last end
-    summaries: tuple[Summary, ...]
-    verdicts: dict[str | None, Verdict]  # by variant
-    lookup_us: int | None  # what the lookup of the addresses took, None without one
-    newest: Mapping[StepKind, Step]  # of those that were answered, good ones first: for a drawn report
-    single: Run | None
-    events: Sequence[SeriesEvent]
-    compared: Mapping[str | None, Summary]  # by variant the chains; beside a baseline the last step
-    comparisons: tuple[Comparison, ...]  # of each variant but the first; the one with a baseline
-
-    @property
-    def probe(self) -> dict[str, str | None]:
-        """Return who measured: this machine, and what the user calls it."""
-        return {"host": self.host, "label": self.options.label}
-
-    @property
-    def runs(self) -> int:
-        return sum(sample.last for sample in self.samples)
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """Return the verdict on all variants."""
-        found = self.verdicts.values()
-        judgements = tuple(each for verdict in found for each in verdict.judgements)
-        certificates = tuple(each for verdict in found for each in verdict.certificates)
-        return Verdict(judgements, certificates) if found else None
-
-    @property
-    def bad_statuses(self) -> Mapping[int, int]:
-        """Count the bad answers that plain budgets were held against, by status."""
-        plain = any("." not in key for key in self.options.thresholds)
-        return bad_codes(sample for sample in self.samples if sample.judged and plain)
 
 
 def codes_of(run: Run) -> Iterator[ExitCode]:
@@ -7636,7 +7588,7 @@ def chain_findings(run: Run) -> tuple[Finding, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 25c. Events. Samples of the last steps of runs -> what has changed from one run to the next.
+# 25c. Events. The last steps of runs -> what has changed from one run to the next.
 def span_text(begin: datetime.datetime, end: datetime.datetime) -> str:
     return length_text((end - begin) / datetime.timedelta(microseconds=1))
 
@@ -7651,39 +7603,39 @@ def failed_where(failure: Failure) -> str:
     return "before the request" if failure.kind == "redirect" else f"in {failure.phase}"
 
 
-def label_of(sample: Sample) -> str:
+def label_of(step: Step) -> str:
     """Say how a run ended, by its last step."""
-    error = sample.step.error
-    return f"failed {failed_where(error)}" if error else str(sample.step.status)
+    error = step.error
+    return f"failed {failed_where(error)}" if error else str(step.status)
 
 
 class Watch:
     """Finds what changes from one run of a side to the next, by the last steps of its runs."""
 
     def __init__(self) -> None:
-        self._first: Sample | None = None  # of the runs in a row that end alike
+        self._first: Step | None = None  # of the runs in a row that end alike
         self._runs = 0  # in that row
         self._seen: set[tuple[str, str]] = set()  # labels and what servers show, with their kinds
         self._last: dict[str, str] = {}  # what a server showed last, by kind
 
-    def add(self, sample: Sample) -> list[SeriesEvent]:
-        event = partial(SeriesEvent, sample.step.started_at, sample.run, variant=sample.variant)
-        return [event(kind, text) for kind, text in (*self._label(sample), *self._new_things(sample.step))]
+    def add(self, step: Step) -> list[SeriesEvent]:
+        event = partial(SeriesEvent, step.started_at, step.turn.number, variant=step.turn.variant)
+        return [event(kind, text) for kind, text in (*self._label(step), *self._new_things(step))]
 
-    def _label(self, sample: Sample) -> Iterator[tuple[str, str]]:
+    def _label(self, step: Step) -> Iterator[tuple[str, str]]:
         """Give how a run ended, if it is not as the run before; of the first run, if it is not good."""
-        label, first = label_of(sample), self._first
+        label, first = label_of(step), self._first
         if first and label == label_of(first):
             self._runs += 1
             return
         if first:
             again = f"{label} again" if ("label", label) in self._seen else label
-            runs, span = plural(self._runs, "run"), span_text(first.step.started_at, sample.step.started_at)
-            kind = "recovered" if sample.good and not first.good else "status"
+            runs, span = plural(self._runs, "run"), span_text(first.started_at, step.started_at)
+            kind = "recovered" if step.good and not first.good else "status"
             yield kind, f"{again}, after {runs}, {span}: {label_of(first)}"
-        elif not sample.good:
+        elif not step.good:
             yield "status", label
-        self._first, self._runs = sample, 1
+        self._first, self._runs = step, 1
         self._seen.add(("label", label))
 
     def _new_things(self, step: Step) -> Iterator[tuple[str, str]]:
@@ -7697,6 +7649,179 @@ class Watch:
                 yield kind, text
             self._seen.add((kind, shown))
             self._last[kind] = shown
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 25d. Report. The runs of a series, as it keeps them, and all that is made of them.
+KEPT_HEADERS = 4096  # bytes of a response's header fields
+# Bytes of what is new in a series: in its first runs, in the first step of each run, in each further step.
+NEW_AT_FIRST, NEW_IN_FIRST_STEP, NEW_IN_STEP = 256 * 1024, 12 * 1024, 2 * 1024
+MAX_KEPT_TARGET = 200  # characters of the path and query that were asked; `Step.url` has more
+
+
+class Keeper:
+    """Makes steps fit to be kept ten thousand times. What many runs have alike is one object, and what is new
+    is cut where it is too much, whatever was sent.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+        self._at_first = NEW_AT_FIRST
+        self._room = 0  # for what is new in the step at hand
+
+    def keep(self, step: Step) -> Step:
+        """Return a step as it is kept, once its findings were made."""
+        room = self._room = max(self._at_first, NEW_IN_FIRST_STEP if step.number == 1 else NEW_IN_STEP)
+        url, network, request, response = self._kept(step.url), step.network, step.request, step.response
+        asked = request.url._replace(target=clip(request.url.target, MAX_KEPT_TARGET))
+        if response:
+            sizes = accumulate(len(name) + len(value) for name, value in response.headers)
+            fields = [field for field, size in zip(response.headers, sizes) if size <= KEPT_HEADERS]
+            response = self._kept(response._replace(headers=tuple(fields)))
+        kept = step._replace(
+            url=url,
+            request=self._same(request._replace(url=asked)),
+            sent_headers=self._kept(step.sent_headers),
+            route=self._same(step.route),
+            network=network._replace(
+                peer=self._same(network.peer),
+                addresses=self._kept(network.addresses),
+                attempts=network.attempts[:MAX_ADDRESSES],
+                tls=self._kept(network.tls),
+                local_ip=self._same(network.local_ip),
+            ),
+            response=response,
+            error=self._same(step.error),
+            evidence=step.evidence._replace(gaps=()),
+            notes=self._kept(step.notes),
+        )
+        self._at_first = max(0, self._at_first - (room - self._room))
+        return kept
+
+    def _same(self, value: Thing) -> Thing:
+        """Return what equals a value and is kept already, else the value."""
+        kept: Thing = self._known.setdefault(value, value)
+        return kept
+
+    def _kept(self, value: Any) -> Any:
+        """Do the same with all that a value holds; what is new is cut to the room that is left."""
+        if not isinstance(value, (str, bytes, tuple)):
+            return value
+        if value in self._known:
+            return self._known[value]
+        if isinstance(value, tuple):
+            whole = hasattr(value, "_fields") or len(value) == 2  # a header field
+            parts = [self._kept(each) for each in value if whole or self._room > 0]
+            value = type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        elif sys.getsizeof(value) > self._room:
+            text = decode(value) if isinstance(value, bytes) else value
+            text = clip(text, self._room // (2 if text.isascii() else 4))  # bytes of a character, with a …
+            value = text.encode() if isinstance(value, bytes) else text
+        self._room = max(0, self._room - sys.getsizeof(value))
+        return self._same(value)
+
+
+class Report:
+    """The runs of a series, and what is shown, written and judged of them: computed once, at the end."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.host = os.uname().nodename  # this machine's name
+        self.planned = options.series.rounds  # runs, if it is not stopped
+        self.skipped = 0  # rounds, see `LiveReport`
+        self.lookup_us: int | None = None  # what the lookup of the addresses took, None without one
+        self.variants: Sequence[str | None] = ()  # in the order of the report
+        self.runs: list[Run] = []  # in the order of measurement
+        self.events: list[SeriesEvent] = []
+        self._keeper = Keeper()
+        self._watches: dict[str | None, Watch] = {}  # by variant
+
+    def add(self, run: Run) -> tuple[Run, list[SeriesEvent]]:
+        """Keep a run; return it with its findings and its verdict, and what has changed."""
+        options, steps = self.options, [step._replace(findings=step_findings(step)) for step in run.steps]
+        plain = {key: budget for key, budget in options.thresholds.items() if "." not in key}
+        if not options.series.single:
+            steps = list(map(self._keeper.keep, steps))
+        run = run._replace(steps=tuple(steps))
+        run = run._replace(verdict=judge_all(options._replace(thresholds=plain), [run]))
+        self.runs.append(run)
+        watch = self._watches.setdefault(run.turn.variant, Watch())
+        events = watch.add(steps[-1]._replace(started_at=steps[0].started_at))
+        self.events += events
+        return run, events
+
+    @property
+    def probe(self) -> dict[str, str | None]:
+        """Return who measured: this machine, and what the user calls it."""
+        return {"host": self.host, "label": self.options.label}
+
+    @property
+    def duration_us(self) -> int:
+        """Return the time from the first start to the last end."""
+        return (self.runs[-1].ended - self.runs[0].started) // 1000
+
+    @cached_property
+    def by_variant(self) -> dict[str | None, list[Run]]:
+        order = {variant: index for index, variant in enumerate(self.variants)}
+        ordered = sorted(self.runs, key=lambda run: order.get(run.turn.variant, 0))
+        return group_by(lambda run: run.turn.variant, ordered)
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """Return all steps, those of a variant after those of another."""
+        return [step for runs in self.by_variant.values() for run in runs for step in run.steps]
+
+    @cached_property
+    def summaries(self) -> tuple[Summary, ...]:
+        """Return a summary for each step of a chain: by variant, then step."""
+        groups = group_by(lambda step: (step.turn.variant, step.number), self.steps)
+        variants = list(self.by_variant)
+        ordered = sorted(groups, key=lambda kind: (variants.index(kind[0]), kind[1]))
+        return tuple(Summary(groups[kind]) for kind in ordered)
+
+    @cached_property
+    def compared(self) -> dict[str | None, Summary]:
+        """Return what is compared: by variant the chains, or beside a baseline the last step."""
+        if self.options.baseline:
+            return {None: self.summaries[-1]}
+        parts = self.by_variant
+        return {name: Summary(list(map(chain_of, runs))) for name, runs in parts.items() if name is not None}
+
+    @cached_property
+    def _beside(self) -> dict[str | None, Comparison]:
+        return {each.own.variant: each for each in compare_all(self.options, self.compared)}
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """Return those of each variant but the first; the one with a baseline."""
+        return [each for each in self._beside.values() if each.own is not each.other]
+
+    @cached_property
+    def verdicts(self) -> dict[str | None, Verdict]:
+        """Return the verdict on each variant of which something was judged."""
+        parts = self.by_variant.items()
+        verdicts = {name: judge_all(self.options, runs, self._beside.get(name)) for name, runs in parts}
+        return {name: verdict for name, verdict in verdicts.items() if verdict}
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Return the verdict on all variants."""
+        found = self.verdicts.values()
+        judgements = tuple(each for verdict in found for each in verdict.judgements)
+        certificates = tuple(each for verdict in found for each in verdict.certificates)
+        return Verdict(judgements, certificates) if found else None
+
+    @property
+    def single(self) -> Run | None:
+        """Return the run of a series of one, which is shown in a form of its own."""
+        single = self.options.series.single
+        return self.runs[0]._replace(verdict=self.verdicts.get(None)) if single else None
+
+    @property
+    def bad_statuses(self) -> Mapping[int, int]:
+        """Count the bad answers that plain budgets were held against, by status."""
+        plain = any("." not in key for key in self.options.thresholds)
+        return bad_codes(filter(None, (run.judged for run in self.runs if plain)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7873,28 +7998,17 @@ def status_text(state: RunState) -> str:
     return text
 
 
-def series_progress(
-    interval: float, wanted: int, samples: Sequence[Sample], time_left: tuple[float, int] = (0, 0)
-) -> list[str]:
-    """Say how far a series is: of `wanted` runs, `interval` s apart, or of a duration by its `time_left`: the
-    seconds that are left, and all. The second text is without the bar, the third without the time too.
-    """
-    runs = samples[-1].run if samples else 0
-    number, (rest, duration) = min(runs + 1, wanted), time_left
-    if duration:
-        run, filled = f"run {number}", int(10 - 10 * rest / duration)
-    else:
-        run, filled = f"run {number} of {wanted}", 10 * runs // wanted
-        spent = (samples[-1].step.started_at - samples[0].step.started_at).total_seconds() if samples else 0
-        rest = max(interval, spent / max(1, runs - 1)) * (wanted - runs)
-    left = [f"{rest:.0f} s left"] if samples else []
-    values = times_of("ttfb", usable(each for each in samples if each.judged))
-    figures = [f"ttfb {fixed(to_ms(median(values)), 1)} ms"] if values else []
-    failed = sum(1 for each in samples if each.step.error)
-    bad = sum(each.step.bad_status for each in samples)
+def series_progress(report: Report) -> str:
+    """Say how far a series is, and how its runs went so far."""
+    runs, series = len(report.runs), report.options.series
+    text = f"run {min(runs + 1, report.planned)}"
+    text += "" if series.duration else f" of {report.planned}"
+    values = times_of("ttfb", usable(filter(None, (run.judged for run in report.runs))))
+    figures = [f"ttfb {whole_ms(median(values))} ms"] if values else []
+    failed = sum(run.steps[-1].error is not None for run in report.runs)
+    bad = sum(run.steps[-1].bad_status for run in report.runs)
     figures += [f"{count} {word}" for count, word in ((failed, "failed"), (bad, "bad")) if count]
-    bar = f"{run} [{'#' * filled:<10}]"
-    return [", ".join(words) for words in ([bar, *left, *figures], [run, *left, *figures], [run, *figures])]
+    return ", ".join([text, *figures])
 
 
 def bad_ones(found: Mapping[int, int], runs: int) -> tuple[str, str]:
@@ -7908,9 +8022,9 @@ def budget_warnings(report: Report) -> Iterator[str]:
     held, verdict = report.bad_statuses, report.verdict
     statistics = (each for each in verdict.judgements if each.n is not None) if verdict else ()
     judged = {each.variant for each in statistics if each.outcome != NOT_JUDGED}
-    bad = held or bad_ends(sample for sample in report.samples if sample.variant in judged)
+    bad = held or bad_ends(run for run in report.runs if run.turn.variant in judged)
     if bad and not report.options.fail:
-        statuses, where = bad_ones(bad, report.runs)
+        statuses, where = bad_ones(bad, len(report.runs))
         said = f"the answer was {statuses} and did not count for the budgets"
         if held:
             said = f"the budgets were held against a {statuses} answer"
@@ -7925,17 +8039,17 @@ def not_judged_texts(verdict: Verdict, report: Report) -> Iterator[str]:
         text += " on a kept connection" if report.options.series.reuse else ""
         names = dict.fromkeys(name for each in those for name in each.lacking)
         text += f" at {', '.join(names)}" if names else ""
-        if report.runs < report.planned:
-            text += f", stopped after {report.runs} of {report.planned} runs"
+        if len(report.runs) < report.planned:
+            text += f", stopped after {len(report.runs)} of {report.planned} runs"
         yield text
 
 
 def refused_statuses(report: Report) -> Iterator[str]:
     """Name the last statuses that --expect or -f refuses."""
     named = report.options.expected != GOOD_STATUSES
-    bad = {status: count for status, count in bad_ends(report.samples).items() if named or status < 600}
+    bad = {status: count for status, count in bad_ends(report.runs).items() if named or status < 600}
     if bad:
-        statuses, where = bad_ones(bad, report.runs)
+        statuses, where = bad_ones(bad, len(report.runs))
         refused = "does not match --expect" if named else "is refused by -f"
         yield f"{where}the last status, {statuses}, {refused}"
 
@@ -7966,6 +8080,30 @@ def refusals(report: Report) -> Iterator[str]:
         yield from budget_texts(report.verdict, report)
     if report.options.fail:
         yield from refused_statuses(report)
+
+
+def series_warnings(report: Report) -> Iterator[str]:
+    """Give the warnings about all runs."""
+    options, count = report.options, len(report.runs)
+    if options.expected != GOOD_STATUSES:
+        yield from refused_statuses(report)
+    yield from budget_warnings(report)
+    if report.verdict and options.style == "metrics":
+        yield from not_judged_texts(report.verdict, report)
+    limited = [run for run in report.runs if run.limit_reached]
+    if limited:
+        some = f"{len(limited)} of {count} runs " if count > 1 else ""
+        end = next(filter(None, map(loop_text, limited)), "; the last step redirects once more")
+        yield f"{some}stopped after {MAX_REDIRECTS} redirects{end}"
+    if report.single:
+        return
+    sentences = ({note for step in run.steps for note in step_notes(step)} for run in report.runs)
+    notes = collections.Counter(note for those in sentences for note in those)
+    yield from (f"in {often} of {count} runs {note}" for note, often in notes.items())
+    for summary in report.summaries:
+        if summary.none_good and options.style != "waterfall":  # which says so itself
+            where = " at ".join(filter(None, (f"step {summary.number}", summary.variant)))
+            yield f"{where}: {NONE_GOOD}"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -8082,7 +8220,7 @@ def step_document(step: Step) -> dict[str, Any]:
         "network": network_document(step),
         "response": response_document(step),
         "error": step.error and step.error._asdict(),
-        "findings": list(map(finding_document, step_findings(step))),
+        "findings": list(map(finding_document, step.findings)),
     }
 
 
@@ -8132,7 +8270,7 @@ def run_document(run: Run) -> dict[str, Any]:
         "round": run.turn.round,
         **variant_fields(run.turn.variant),
         "started_at": instant_text(run.steps[0].started_at),
-        "late_ms": to_ms(run.late_us),
+        "late_ms": to_ms(run.turn.late_us),
         **run_fields(run),
         "steps": [step_document(step) for step in run.steps],
     }
@@ -8159,7 +8297,7 @@ def slow_document(slow: Slow | None) -> dict[str, Any] | None:
     elif slow.every_us:
         pattern = {"every_s": round(slow.every_us / 1e6, 3)}
     return {
-        "runs": [sample.run for sample in slow.runs],
+        "runs": [step.turn.number for step in slow.runs],
         "median_ms": to_ms(median(times_of("total", slow.runs))),
         "others_ms": to_ms(median(times_of("total", slow.others))),
         "pattern": pattern,
@@ -8242,10 +8380,10 @@ def series_fields(report: Report) -> dict[str, Any]:
     """Return the fields of a series that a single run does not have."""
     failed = sum(each.failed for each in report.summaries)  # runs, for only the last step of one can fail
     summary: dict[str, Any] = {
-        "runs": report.runs,
+        "runs": len(report.runs),
         "failed": failed,
         "bad_status": sum(each.bad_status for each in report.summaries),  # only of last steps, too
-        "late": sum(sample.late for sample in report.samples if sample.step.number == 1),
+        "late": sum(run.turn.late_us is not None for run in report.runs),
         "skipped": report.skipped,
         "errors": failed,
         "duration_ms": to_ms(report.duration_us),
@@ -8270,7 +8408,6 @@ def series_fields(report: Report) -> dict[str, Any]:
 
 def json_document(report: Report) -> dict[str, Any]:
     """Return the JSON export without its last list: the steps of a single run, or the runs of a series."""
-    begun = min(report.samples, key=lambda sample: sample.run)  # of sides, whichever was first by lot
     if report.single:
         fields = {**report.probe, **run_fields(report.single), "steps": []}
     else:
@@ -8278,7 +8415,7 @@ def json_document(report: Report) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "tool_version": __version__,
-        "started_at": instant_text(begun.step.started_at),
+        "started_at": instant_text(report.runs[0].steps[0].started_at),
         "initial_url": shown_url(report.options.request.url, report.options),
         **fields,
     }
@@ -8286,27 +8423,26 @@ def json_document(report: Report) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 27b. Documents, HAR 1.2: a page a run, an entry a step.
-def har_page(samples: Sequence[Sample], number: int) -> dict[str, Any]:
-    total = sum(sample.timing.total for sample in samples)
+def har_page(run: Run) -> dict[str, Any]:
+    first, last = run.steps[0], run.steps[-1]
     # The steps' starts are by the clock on the wall, which may have been set back in between.
-    last = (samples[-1].step.started_at - samples[0].step.started_at) // datetime.timedelta(microseconds=1)
-    loaded = max(total, last + samples[-1].timing.total) / 1000
+    before = (last.started_at - first.started_at) // datetime.timedelta(microseconds=1)
+    loaded = max(sum(step.timing.total for step in run.steps), before + last.timing.total) / 1000
     return {
-        "startedDateTime": instant_text(samples[0].step.started_at),
-        "id": f"page_{number}",
-        "title": samples[0].step.url,
+        "startedDateTime": instant_text(first.started_at),
+        "id": f"page_{run.turn.number}",
+        "title": first.url,
         "pageTimings": {"onContentLoad": -1, "onLoad": loaded},
     }
 
 
 def har_document(report: Report) -> dict[str, Any]:
-    """Return a HAR 1.2 log without its entries: a page a run, an entry a step."""
-    runs = group_by(lambda sample: sample.run, report.samples)  # variant by variant
+    """Return a HAR 1.2 log without its entries."""
     return {
         "log": {
             "version": "1.2",
             "creator": {"name": "httphases", "version": __version__},
-            "pages": [har_page(samples, number) for number, samples in sorted(runs.items())],
+            "pages": list(map(har_page, report.runs)),
             "entries": [],
         }
     }
@@ -8380,10 +8516,10 @@ def har_response(step: Step) -> dict[str, Any]:
     }
 
 
-def har_entry(step: Step, page: str) -> dict[str, Any]:
+def har_entry(step: Step) -> dict[str, Any]:
     timings = har_timings(step.timing)
     entry = {
-        "pageref": page,
+        "pageref": f"page_{step.turn.number}",
         "startedDateTime": instant_text(step.started_at),
         "time": round(sum(value for key, value in timings.items() if value > 0 and key != "ssl"), 3),
         "request": har_request(step),
@@ -8394,7 +8530,7 @@ def har_entry(step: Step, page: str) -> dict[str, Any]:
     if step.network.peer:
         entry["serverIPAddress"] = step.network.peer.ip.partition("%")[0]
     entry["_server_timing"] = [metric._asdict() for metric in step.server_timings]
-    entry["_findings"] = list(map(finding_document, step_findings(step)))
+    entry["_findings"] = list(map(finding_document, step.findings))
     if step.error:
         entry["_error"] = f"{step.error.kind} ({step.error.phase}): {step.error.message}"
     return entry
@@ -8431,6 +8567,17 @@ def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
         yield (separator + indent + item.replace("\n", indent)).encode("utf-8", "backslashreplace")
         separator = ","
     yield (indent[:-2] + "]" + tail + "\n").encode("utf-8")
+
+
+def json_export(report: Report) -> Iterator[bytes]:
+    run = report.single
+    items = map(step_document, run.steps) if run else map(run_document, report.runs)
+    return to_json(json_document(report), map(json_text, items))
+
+
+def har_export(report: Report) -> Iterator[bytes]:
+    entries = (har_entry(step) for run in report.runs for step in run.steps)
+    return to_json(har_document(report), map(json_text, entries))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -8486,10 +8633,10 @@ def stats_in_metrics(key: str, summary: Summary, single: bool) -> dict[str, floa
 
     A single run that failed has the times that are known to their end: not the failed phase, not total.
     """
-    samples = [summary.newest] if single else summary.used
+    steps = [summary.newest] if single else summary.used
     if key == "tls":
-        samples = [sample for sample in samples if sample.step.request.url.secure]
-    errors = [(each, each.step.error) for each in samples]
+        steps = [step for step in steps if step.request.url.secure]
+    errors = [(each, each.error) for each in steps]
     whole = [each for each, error in errors if not (error and key in (error.phase, "total"))]
     stats = measure_distribution(times_of(key, whole)).stats
     return {name: in_seconds(value) for name, value in stats.items()}
@@ -8511,13 +8658,12 @@ def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
         "request_elapsed_seconds": stats["total"]["median"],
         "response_status_code": summary.largest_code,
     }
-    last = max(sample.run for sample in report.samples if sample.variant == summary.variant)
-    if newest.run == last:
-        network = newest.step.network
+    if newest.turn == report.by_variant[summary.variant][-1].turn:
+        network = newest.network
         first = network.tls.first_to_end
         end = first and first.not_after
         values["cert_not_after_timestamp_seconds"] = end.timestamp() if end else None
-        values["response_body_size_bytes"] = newest.step.body_bytes if newest.step.response else None
+        values["response_body_size_bytes"] = newest.body_bytes if newest.response else None
         values["tcp_rtt_seconds"] = in_seconds(network.rtt_us)
         values["tcp_retransmits"] = network.retransmits
     for name, value in values.items():
@@ -8526,13 +8672,13 @@ def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
 
 def chain_gauges(report: Report) -> Iterator[Gauge]:
     """Give the gauges of whole chains, by variant."""
-    for variant, samples in group_by(lambda sample: sample.variant, report.samples).items():
+    for variant, runs in report.by_variant.items():
         labels, verdict = variant_labels(variant), report.verdicts.get(variant)
-        whole = Summary(chains_of(samples))
+        whole = Summary(list(map(chain_of, runs)))
         yield "success", labels, int(not (whole.failed or whole.bad_status))
         yield "elapsed_seconds", labels, in_seconds(whole.stat("total"))
         yield "slo_pass", labels, verdict and int(verdict.passed)
-        yield "last_run_timestamp_seconds", labels, end_of(samples[-1].step).timestamp()
+        yield "last_run_timestamp_seconds", labels, end_of(runs[-1].steps[-1]).timestamp()
         if report.single is None:
             yield "runs", labels, whole.runs
             yield "runs_failed", labels, whole.failed
@@ -8684,7 +8830,7 @@ def step_spans(step: Step, run: Run, parent: str) -> Iterator[dict[str, Any]]:
         kind=CLIENT,
         parentSpanId=parent,
         attributes=attribute_list(step_attributes(step)),
-        events=[finding_event(each, phases.get(each.phase or "", whole)[1]) for each in step_findings(step)],
+        events=[finding_event(each, phases.get(each.phase or "", whole)[1]) for each in step.findings],
     )
     for phase, bounds in phases.items():
         yield span_document(run, phase, bounds, phase == failed, message, parentSpanId=step.span_id)
@@ -8697,7 +8843,7 @@ def run_spans(run: Run) -> Iterator[dict[str, Any]]:
         "httphases.run_number": run.turn.number,
         "httphases.round": run.turn.round,
         **{f"httphases.{name}": value for name, value in variant_fields(run.turn.variant).items()},
-        "httphases.late_ms": to_ms(run.late_us),
+        "httphases.late_ms": to_ms(run.turn.late_us),
         "httphases.total_steps": len(run.steps),
         "httphases.slo_pass": run.verdict and run.verdict.passed,
     }
@@ -9019,7 +9165,7 @@ def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Bloc
     if error:
         kind = f" ({error.kind})" if error.kind != error.phase else ""
         failed = [("Failed", Span(failed_where(error) + kind + spent, "bad")), *why_rows(error)]
-    yield Fields([*failed, *reading_rows(step_findings(step))])
+    yield Fields([*failed, *reading_rows(step.findings)])
 
 
 def chain_table(run: Run, width: int) -> Table:
@@ -9067,7 +9213,7 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
         budgets.append(f"cert≥{plural(end.threshold, 'day')}")
     first: Spans = (Span("Thresholds: ", "strong"), Span("  ".join(budgets) or "-"))
     if report.bad_statuses:
-        bad = " ".join(bad_ones(report.bad_statuses, report.runs)).rstrip()
+        bad = " ".join(bad_ones(report.bad_statuses, len(report.runs))).rstrip()
         first += (Span(f"  (status {bad})", "bad"),)
     lines: list[Line] = [first]
     lines += allowance_texts(verdict)
@@ -9135,7 +9281,8 @@ def series_title(summary: Summary, report: Report) -> str:
     if summary.late:
         parts.append(plural(summary.late, "late start"))
     duration = f"in {report.duration_us / 1e6:.1f} s"
-    parts.append(f"of {report.runs} {duration}" if summary.runs < report.runs else duration)
+    runs = len(report.runs)
+    parts.append(f"of {runs} {duration}" if summary.runs < runs else duration)
     return ", ".join(parts)
 
 
@@ -9156,7 +9303,7 @@ def reuse_rows(summary: Summary) -> Iterator[Row]:
         yield "Not reused", Span(f"{name}{plural(count, 'run')}: {reason}", "warn")
     if not (summary.reused and opened):
         return
-    cost = median(sum(filter(None, sample.timing[:3])) for sample in opened)  # dns, connect, tls
+    cost = median(sum(filter(None, step.timing[:3])) for step in opened)  # dns, connect, tls
     words = f"{name}{len(opened)} of {plural(summary.runs, 'run')} opened a connection, which took "
     words += f"{time_text(cost)}; the times are of the others"
     wait = median(times_of("wait", opened))
@@ -9169,15 +9316,15 @@ def reuse_rows(summary: Summary) -> Iterator[Row]:
     yield "Reuse", words
 
 
-def over_time_rows(samples: Sequence[Sample], width: int) -> Iterator[Row]:
+def over_time_rows(steps: Sequence[Step], width: int) -> Iterator[Row]:
     """Draw the totals of a series as they came: the median of each of its slices, from the least to the
     largest of these.
     """
     room = width - 15 - len("99999 ms  99999 ms")
-    cells, count = min(OVER_TIME_CELLS, room, len(samples)), len(samples)
+    cells, count = min(OVER_TIME_CELLS, room, len(steps)), len(steps)
     if count < OVER_TIME_RUNS:
         return
-    totals = times_of("total", samples)
+    totals = times_of("total", steps)
     medians = [median(totals[count * at // cells : count * (at + 1) // cells]) for at in range(cells)]
     least, most = min(medians), max(medians)
     if most - least < max(LEAST_CHANGE_US, LEAST_CHANGE * least):
@@ -9185,7 +9332,7 @@ def over_time_rows(samples: Sequence[Sample], width: int) -> Iterator[Row]:
     levels = LEVELS[1:]
     drawn = "".join(levels[round((each - least) / (most - least) * (len(levels) - 1))] for each in medians)
     yield "Over time", f"{whole_ms(least)} ms {drawn} {whole_ms(most)} ms"
-    yield "", f"from {clock_text(samples[0].step.started_at)} to {clock_text(samples[-1].step.started_at)}"
+    yield "", f"from {clock_text(steps[0].started_at)} to {clock_text(steps[-1].started_at)}"
 
 
 def companion_text(companion: Companion) -> str:
@@ -9208,9 +9355,10 @@ def status_rows(summary: Summary) -> Iterator[Row]:
         yield "Reading", f"{name}429: it may be this measuring that is limited: try a longer --interval"
 
 
-def row_text(row: Sequence[Sample]) -> str:
+def row_text(row: Sequence[Step]) -> str:
     """Name a row of runs by its ends."""
-    return f"{row[0].run}-{row[-1].run}" if len(row) > 1 else str(row[0].run)
+    numbers = [str(step.turn.number) for step in row]
+    return f"{numbers[0]}-{numbers[-1]}" if len(row) > 1 else numbers[0]
 
 
 def when_text(slow: Slow, summary: Summary) -> str | None:
@@ -9224,7 +9372,7 @@ def when_text(slow: Slow, summary: Summary) -> str | None:
         return f"every {number}{ending} run, {apart} apart"
     if rest:
         return None
-    begin, end = (clock_text(sample.step.started_at) for sample in (row[0], row[-1]))
+    begin, end = (clock_text(step.started_at) for step in (row[0], row[-1]))
     if len(row) == 1:
         cold = "the first run alone: it may have met what was cold (names, caches, routes)"
         return cold if row[0].turn.round == 1 else f"at {begin}"
@@ -9233,7 +9381,7 @@ def when_text(slow: Slow, summary: Summary) -> str | None:
 
 def common_finding(slow: Slow) -> Finding | None:
     """Return the costliest finding that nearly all slow runs have and hardly any of the others."""
-    others = collections.Counter(finding.id for sample in slow.others for finding in sample.findings)
+    others = collections.Counter(finding.id for step in slow.others for finding in step.findings)
     for finding, costs in gather_findings(slow.runs):
         if len(costs) >= MOST * len(slow.runs) and others[finding.id] <= FEW * len(slow.others):
             return finding
@@ -9267,7 +9415,7 @@ def often_text(costs: Sequence[tuple[int, int]], summary: Summary, report: Repor
     """Say in how many runs a finding was made, or in which, and what it cost: usually, and at most."""
     (usual, run), (most, _) = nearest_rank(costs, 50), costs[-1]
     if len(costs) == 1:
-        return f"in run {run} of {report.runs}, {time_text(usual)}"
+        return f"in run {run} of {len(report.runs)}, {time_text(usual)}"
     cost = f"{time_text(usual)} usually, {bare_ms(most / 1000, 1)} at most"
     return f"in {len(costs)} of {summary.runs} runs, {cost}"
 
@@ -9299,7 +9447,7 @@ SHOWN: dict[str, Callable[[Step], str | None]] = {
 def varying(summary: Summary) -> dict[str, collections.Counter[str]]:
     """Return how often a server showed what, where that is not always the same."""
     counts = {
-        label: collections.Counter(filter(None, (shown(sample.step) for sample in summary.answered)))
+        label: collections.Counter(filter(None, (shown(step) for step in summary.answered)))
         for label, shown in SHOWN.items()
     }
     return {label: count for label, count in counts.items() if len(count) > 1}
@@ -9313,18 +9461,19 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
     used = summary.used
     if used:
         counts = varying(summary)
-        step = report.newest.get((summary.variant, summary.number))
-        if step:
+        if summary.shown:
             # As one run has it, and in numbers what varies. A chain is of one of the certificates.
-            before = None if counts else report.newest.get((summary.variant, summary.number - 1))
+            before = [each.shown for each in report.summaries if each.number == summary.number - 1]
             other = {*counts, "Chain"} if "Certificate" in counts else counts
-            rows = [row for row in step_rows(step, before, report.options.include) if row[0] not in other]
+            known = before[0] if before and not counts else None
+            rows = step_rows(summary.shown, known, report.options.include)
+            rows = [row for row in rows if row[0] not in other]
             for label, count in counts.items():
                 values = [f"{value} ×{often}" for value, often in count.most_common()]
                 rows.append((label, and_more(values, 8, ", …")))
             yield Fields(rows)
         if len(used) < TABLE_RUNS:
-            yield f"Run {used[0].run} of {report.runs}:"
+            yield f"Run {used[0].turn.number} of {len(report.runs)}:"
             yield waterfall_table(used[0].timing)
         else:
             yield from spread_blocks(summary, width)
@@ -9336,22 +9485,22 @@ def failed_rows(report: Report) -> Iterator[Row]:
     """Name the runs that were not good, with the time that each row of them began and took; and why runs
     failed, of each kind the last one.
     """
-    last = [sample for sample in report.samples if sample.last]
-    for variant, samples in group_by(lambda sample: sample.variant, last).items():
-        rows = [list(row) for _, row in groupby(samples, key=lambda sample: sample.good)]
+    for variant, runs in report.by_variant.items():
+        steps = [run.steps[-1] for run in runs]
+        rows = [list(row) for _, row in groupby(steps, key=lambda step: step.good)]
         told = []
         for row, after in zip_longest(rows, rows[1:]):
             if not row[0].good:
-                begun = row[0].step.started_at
-                span = f"for {span_text(begun, after[0].step.started_at)}" if after else "to the end"
+                begun = row[0].started_at
+                span = f"for {span_text(begun, after[0].started_at)}" if after else "to the end"
                 labels = ", ".join(dict.fromkeys(map(label_of, row)))
                 told.append(f"{row_text(row)} ({clock_text(begun)} {span}: {labels})")
         if told:
-            failed = sum(not sample.good for sample in samples)
+            failed = sum(not step.good for step in steps)
             name = f"{variant}: " if variant else ""
             listed = and_more(told, SHOWN_ROWS, ", …")
-            yield "Failed", Span(f"{name}{failed} of {plural(len(samples), 'run')}: run {listed}", "bad")
-        errors = [sample.step.error for sample in samples if sample.step.error]
+            yield "Failed", Span(f"{name}{failed} of {plural(len(steps), 'run')}: run {listed}", "bad")
+        errors = [step.error for step in steps if step.error]
         for alike in group_by(lambda error: error.kind, errors).values():
             yield from why_rows(alike[-1], f" ({how_often(len(alike))})")
 
@@ -9404,10 +9553,10 @@ def verdict_sentence(found: Comparison) -> str:
 
 
 # Besides its times this is told of a side, where it usually differs: read from the last step of each run.
-HABITS: dict[str, Callable[[Sample], str]] = {
-    "protocol": lambda end: end.step.facts.get("protocol", "none"),
-    "address family": lambda end: family_of(end.step.network.ip) if end.step.network.ip else "none",
-    "number of steps": lambda end: str(end.step.number),
+HABITS: dict[str, Callable[[Step], str]] = {
+    "protocol": lambda end: end.facts.get("protocol", "none"),
+    "address family": lambda end: family_of(end.network.ip) if end.network.ip else "none",
+    "number of steps": lambda end: str(end.number),
 }
 
 
@@ -9422,7 +9571,7 @@ def unlike_words(found: Comparison, report: Report) -> Iterator[str]:
         mine, theirs = (most_frequent(list(map(habit, part))) for part in parts)
         if mine != theirs and name != intended:
             yield f"{name} {mine} and {theirs}"
-    size, before = (median(each.step.body_bytes for each in part) for part in parts)
+    size, before = (median(each.body_bytes for each in part) for part in parts)
     if size != before and abs(size - before) >= OTHER_SIZE * before:
         yield f"body size {size_text(round(size))} and {size_text(round(before))}"
 
@@ -9493,14 +9642,14 @@ def sides_table(report: Report, width: int) -> Table:
 
 def sides_blocks(report: Report, width: int) -> Iterator[Block]:
     """Show the sides of --versus, or the addresses of a name, and which is better."""
-    first, sides, names = report.samples[0].step, report.options.sides, list(report.compared)
+    first, sides, names = report.steps[0], report.options.sides, list(report.compared)
     yield Span(f"{first.request.method} {clip(first.url)}", "strong")
     lookup = report.lookup_us
     what = "1 address" if len(names) == 1 else f"{len(names)} addresses"
     what += " (given with --resolve)" if lookup is None else f" (found in {ms_text(to_ms(lookup))})"
     what = f"{len(names)} sides" if sides else what
-    rounds = plural(len({sample.turn.round for sample in report.samples}), "round")
-    late = sum(sample.late for sample in report.samples if sample.step.number == 1)
+    rounds = plural(len({run.turn.round for run in report.runs}), "round")
+    late = sum(run.turn.late_us is not None for run in report.runs)
     starts = f", {plural(late, 'late start')}" if late else ""
     yield f"{rounds} of {what}{starts}, in {report.duration_us / 1e6:.1f} s; medians in ms:"
     yield Fields([(str(side.name), clip(side.words or "as given")) for side in sides])
@@ -9529,16 +9678,16 @@ def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[
 
 
 def series_blocks(report: Report, width: int) -> Iterator[Block]:
-    if report.runs < report.planned:
-        runs, duration = f"{report.runs} of {report.planned} runs", report.options.series.duration
+    if len(report.runs) < report.planned:
+        runs, duration = f"{len(report.runs)} of {report.planned} runs", report.options.series.duration
         if duration:
-            runs = f"{plural(report.runs, 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
+            runs = f"{plural(len(report.runs), 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
         yield Span(f"Stopped after {runs}.", "warn")
     if report.skipped:
-        starts = report.skipped + len({sample.turn.round for sample in report.samples})
+        starts = report.skipped + len({run.turn.round for run in report.runs})
         why = "a run was still under way, or this machine stood still"
         yield Span(f"{report.skipped} of {starts} starts were skipped: {why}", "warn")
-    if report.samples[0].variant:
+    if report.runs[0].turn.variant:
         yield from sides_blocks(report, width)
         for summary in report.summaries:
             yield Fields(status_rows(summary))
@@ -9814,17 +9963,13 @@ class StatusLine:
         self._shown = False
         self.width = terminal_width(stream) - 1
         self._drawn = time.monotonic()
-        self.bars: Sequence[str] = ("",)  # how far a series is, the longest text first
 
     @property
     def ready(self) -> bool:
         """Tell whether there is a terminal, and it is time for a new text: a few times a second at most."""
         return self.stream is not None and time.monotonic() - self._drawn > 0.2
 
-    def draw(self, phase: str = "") -> None:
-        """Say how far a series is, by the longest text that leaves room for what the run under way does."""
-        texts = [", ".join(filter(None, (bar, phase))) for bar in self.bars]
-        text = next((text for text in texts if len(text) <= self.width), texts[-1])
+    def draw(self, text: str) -> None:
         self._shown, self._drawn = True, time.monotonic()
         self._write("\r" + text[: self.width] + "\x1b[K")
 
@@ -9887,9 +10032,7 @@ def write_out(stream: Any, write: Callable[[], object]) -> None:
 def run_lines(run: Run, style: str, turn: Turn | None) -> list[str]:
     """Return a line for each step of a run; `turn` is its place in a series."""
     if style == "metrics":
-        judged = max((step.number for step in run.steps if not step.error), default=0)
-        verdicts = {judged: run.verdict}
-        return [metrics_line(step, verdicts.get(step.number), turn) for step in run.steps]
+        return [metrics_line(step, run.verdict if step is run.judged else None, turn) for step in run.steps]
     return [compact_line(step, turn) for step in run.steps]
 
 
@@ -10002,52 +10145,32 @@ def write_file(option: str, path: str, data: Iterable[bytes], mode: int | None) 
         os.close(folder)
 
 
-def json_items(run: Run, single: bool) -> Iterator[str]:
-    """Give the items of the JSON export: the steps of a single run, or one run of a series."""
-    yield from map(json_text, map(step_document, run.steps) if single else [run_document(run)])
-
-
-def har_items(run: Run, _: bool) -> Iterator[str]:
-    yield from (json_text(har_entry(step, f"page_{run.turn.number}")) for step in run.steps)
-
-
 class Export(NamedTuple):
-    """How `make` writes a file, from the report and, if the file lists all runs, the JSON texts that `items`
-    gave of each: these are kept until the end.
-    """
+    """How a file is written."""
 
-    make: Callable[[Report, Iterable[str]], Iterable[bytes]]
-    items: Callable[[Run, bool], Iterator[str]] | None = None
+    make: Callable[[Report], Iterable[bytes]]  # gives its pieces
     of_crash: bool = True  # it is written even of a series that crashed
     mode: int | None = None  # of a new file, whatever the umask
 
 
 # To add one: its option among EXPORT_OPTIONS and in OPTIONS, a row here, and what makes it.
 EXPORTS = {
-    "--json": Export(lambda report, items: to_json(json_document(report), items), json_items),
-    "--har": Export(lambda report, items: to_json(har_document(report), items), har_items),
+    "--json": Export(json_export),
+    "--har": Export(har_export),
     # Another user reads this file. After a crash it is not written: the age of the old one tells of it.
-    "--prometheus": Export(lambda report, _: exposition(report), of_crash=False, mode=0o644),
+    "--prometheus": Export(exposition, of_crash=False, mode=0o644),
 }
-
-
-def listings(options: Options) -> dict[str, Callable[[Run, bool], Iterator[str]]]:
-    """Return for each export that lists all runs how it writes a run."""
-    makers = ((option, EXPORTS[option].items) for option in options.exports)
-    return {option: items for option, items in makers if items}
 
 
 def import_ahead(options: Options) -> bool:
     """Import what is needed later, when the archive may have been replaced; tell if rich draws."""
-    listed = bool(listings(options))
     without_proxy = options.environ.get("no_proxy") or options.environ.get("NO_PROXY")
     budgets = options.thresholds or options.allowances or options.cert_days
     draws = options.style == "waterfall" or bool(options.style == "compact" and budgets)
     follows = options.follow or any(side.options.follow for side in options.sides)
     rich = draws and has_rich()
     needed = {
-        "json": listed or options.tracing,
-        "zlib": listed and not options.series.single,
+        "json": options.exports or options.tracing,
         "ipaddress": follows and without_proxy,  # for a host that a redirect leads to
     }
     for name, wanted in needed.items():
@@ -10067,11 +10190,13 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
             warn(options, *note_texts(step))
 
 
-def send_traces(spans: Iterable[str], host: str, options: Options) -> bool:
+def send_traces(report: Report) -> bool:
     """Send the spans to the collector, if there is one, as a run of its own; tell whether it took them."""
+    options = report.options
     if options.tracing is None:
         return True
-    sender, body = options.tracing.sender, to_otlp(spans, options.tracing, host, options.label)
+    spans = (text for run in report.runs for text in span_texts(run))
+    sender, body = options.tracing.sender, to_otlp(spans, options.tracing, report.host, options.label)
     sender = sender._replace(request=sender.request._replace(body=body, content_type="application/json"))
     url = sender.request.url
     try:
@@ -10094,250 +10219,29 @@ def send_traces(spans: Iterable[str], host: str, options: Options) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 30b. Main, what is kept of a series while it goes on.
+# 30b. Main, a series of runs, measured one after the other: told as they end, summed up at the end.
 LEAD = 20_000_000  # ns before its start that a run is prepared: earlier, what is warmed up would grow cold
 SLICE = 0.05  # seconds from one look at whether the series is still wanted to the next
 SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to the next
-BRIEF_HEADER = 4096  # bytes of header fields that exports of a series have of a response
-MAX_TRAITS, MAX_TRAIT = 16, 40  # short fields of a response; characters of a name, and of a value
-# Fields of each answer, or of its body: none of them tells where an answer came from.
-ABOUT_AN_ANSWER = (
-    *("date", "expires", "age", "last-modified", "etag", "keep-alive", "connection", "transfer-encoding"),
-    *("trailer", "accept-ranges", "vary"),
-)
 TOLD_IN_FULL = 20  # with more runs, a waterfall has no line for each
 MAX_TOLD = 100  # changes that are told as they come
-
-
-def in_brief(step: Step) -> Step:
-    """Keep only the first header fields of a response: all of them may be a megabyte."""
-    if not step.response:
-        return step
-    kept, size = [], 0
-    for name, value in step.response.headers:
-        size += len(name) + len(value)
-        if size > BRIEF_HEADER:
-            break
-        kept.append((name, value))
-    return step._replace(response=step.response._replace(headers=tuple(kept)))
-
-
-def is_trait(name: str, value: bytes) -> bool:
-    """Tell whether a field may go with slow answers: it is short, no credential, not about this one alone."""
-    about_it = name.lower() in ABOUT_AN_ANSWER or name.lower().startswith("content-")
-    return not about_it and len(max(name, value, key=len)) <= MAX_TRAIT and not is_credential(name, value)
-
-
-class Results:
-    """What is kept of a series: a few numbers of each step, and the texts of its exports."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-        self.samples: list[Sample] = []
-        self.codes: set[ExitCode] = set()  # that the runs are a reason for
-        self.begun = self.ended = 0  # perf_counter_ns
-        self.notes: collections.Counter[str] = collections.Counter()  # see `step_notes` -> runs
-        self.limited: list[str] = []  # for each run that met the limit of redirects its loop, "" for none
-        self.lookup_us: int | None = None
-        self.variants: Sequence[str | None] = ()
-        self.last_run: Run | None = None  # of a series of one
-        self.newest: dict[StepKind, Step] = {}
-        self.spans: list[str] = []
-        self.events: list[SeriesEvent] = []
-        self._watches: dict[str | None, Watch] = {}  # by variant
-        self._single = options.series.single
-        self._shows_findings = options.style == "waterfall" and not self._single
-        self._known: dict[Any, Any] = {}  # one object each for what comes again in every run
-        self._urls: dict[tuple[str | None, int], str] = {}  # the first of each step of a variant
-        self._listings = listings(options)
-        kept = () if self._single else self._listings
-        self._texts: dict[str, list[bytes]] = {option: [] for option in kept}  # compressed, each by itself
-        self._alike: dict[str, bytes] = {}  # the first text of each, which the others are packed against
-        plain = {key: budget for key, budget in options.thresholds.items() if "." not in key}
-        self._at_once = options._replace(thresholds=plain)  # each run is held against these
-
-    def add(self, run: Run) -> tuple[Run, list[SeriesEvent]]:
-        """Keep what reports and exports need of a run; return it with its verdict, and what has changed."""
-        self.ended = time.perf_counter_ns()
-        self.begun = self.begun or run.started or self.ended  # if its clock never started
-        self.codes.update(codes_of(run))
-        samples = list(self._samples(run))
-        self.samples += samples
-        run = run._replace(verdict=judge_all(self._at_once, samples))
-        self.notes.update({sentence for step in run.steps for sentence in step_notes(step)})
-        if run.limit_reached:
-            self.limited.append(loop_text(run))
-        if self.options.tracing:
-            self.spans += span_texts(run)
-        if self._single:
-            self.last_run = run
-        elif self._texts:
-            self._keep_texts(run._replace(steps=tuple(map(in_brief, run.steps))))
-        for step in run.steps if self._shows_findings else ():  # a good one is drawn, if there is one
-            kind = (run.turn.variant, step.number)
-            if step.response and (step.good or not self.newest.get(kind, step).good):
-                self.newest[kind] = in_brief(step)
-        last = samples[-1].step._replace(started_at=samples[0].step.started_at)
-        watch = self._watches.setdefault(run.turn.variant, Watch())
-        events = watch.add(samples[-1]._replace(step=last))
-        self.events += events
-        return run, events
-
-    def _keep_texts(self, run: Run) -> None:
-        """Keep the texts that exports have of a run."""
-        import zlib
-
-        for option, items in self._listings.items():
-            for text in items(run, False):
-                data = text.encode("utf-8", "backslashreplace")
-                packer = zlib.compressobj(zdict=self._alike.setdefault(option, data))
-                self._texts[option].append(packer.compress(data) + packer.flush())
-
-    def _traits(self, response: Response | None) -> tuple[tuple[str, str], ...]:
-        """Return the first short fields of a response, each text once for all runs."""
-        headers = response.headers if response else ()
-        short = islice((header for header in headers if is_trait(*header)), MAX_TRAITS)
-        traits = {name.lower(): decode(value) for name, value in short}
-        if response and response.cache and response.cache.status:
-            traits["cache"] = response.cache.status
-        return tuple(map(self._same, traits.items()))
-
-    def _same(self, thing: Thing) -> Thing:
-        kept: Thing = self._known.setdefault(thing, thing)
-        return kept
-
-    def _brief(self, step: Step, variant: str | None) -> Step:
-        """Return what a sample keeps of a step: what many runs have alike once, and no long text."""
-        same, network, tls, response = self._same, step.network, step.network.tls, step.response
-        if tls.chain:
-            own, first = (
-                each._replace(
-                    common_name=clip(each.common_name or certificate_name(each), MAX_FOREIGN),
-                    names=None,
-                    issuer=None,
-                    serial=None,
-                    subject=None,
-                )
-                for each in (tls.chain[0], tls.first_to_end or NO_CERTIFICATE)
-            )
-            tls = tls._replace(chain=(own,), first_to_end=first)
-        if response:
-            software = clip(response.get("server") or "", 40).encode()
-            headers = (("server", software),) if software else ()
-            response = same(Response(response.status, "", response.http_version, headers))
-        first_url = self._urls.setdefault((variant, step.number), step.url)
-        return step._replace(
-            url=first_url if step.url == first_url else clip(step.url),
-            request=same(Request(step.request.method, step.request.url._replace(target=""), (), None)),
-            sent_headers=(),
-            network=network._replace(addresses=(), attempts=(), tls=same(tls), peer=same(network.peer)),
-            response=response,
-            error=same(step.error),
-            evidence=same(Evidence()),
-        )
-
-    def _samples(self, run: Run) -> Iterator[Sample]:
-        """Reduce the steps of a run to what is kept of them."""
-        answered = [step.number for step in run.steps if not step.error]
-        for step in run.steps:
-            findings = step_findings(step) if self._shows_findings else ()
-            yield Sample(
-                step=self._brief(step, run.turn.variant),
-                turn=run.turn,
-                judged=step.number == max(answered, default=0),
-                last=step is run.steps[-1],
-                late=run.late_us is not None,
-                findings=findings,
-                traits=self._traits(step.response),
-            )
-
-    def warnings(self, report: Report) -> Iterator[str]:
-        """Give the warnings about all runs; `warn_about` gives those about each run."""
-        runs = report.runs
-        if self.options.expected != GOOD_STATUSES:
-            yield from refused_statuses(report)
-        yield from budget_warnings(report)
-        if report.verdict and self.options.style == "metrics":
-            yield from not_judged_texts(report.verdict, report)
-        if self.limited:
-            count = f"{len(self.limited)} of {runs} runs " if runs > 1 else ""
-            end = next(filter(None, self.limited), "; the last step redirects once more")
-            yield f"{count}stopped after {MAX_REDIRECTS} redirects{end}"
-        if report.single:
-            return
-        yield from (f"in {count} of {runs} runs {note}" for note, count in self.notes.items())
-        for summary in report.summaries:
-            if summary.none_good and self.options.style != "waterfall":  # which says so itself
-                where = " at ".join(filter(None, (f"step {summary.number}", summary.variant)))
-                yield f"{where}: {NONE_GOOD}"
-
-    def report(self, planned: int, skipped: int) -> Report:
-        """Sum up all runs; there were to be `planned` ones, and `skipped` rounds did not start."""
-        options, verdicts = self.options, {}
-        order = {variant: index for index, variant in enumerate(self.variants)}
-        samples = sorted(self.samples, key=lambda sample: order.get(sample.variant, 0))
-        parts = group_by(lambda sample: sample.variant, samples)
-        summaries = sum_up_all(samples)
-        compared: dict[str | None, Summary] = {}
-        if options.baseline:
-            compared = {None: summaries[-1]}
-        elif None not in parts:
-            compared = {variant: Summary(chains_of(own)) for variant, own in parts.items()}
-        beside = {each.own.variant: each for each in compare_all(options, compared)}
-        for variant, own in parts.items():
-            verdict = judge_all(options, own, beside.get(variant))
-            if verdict:
-                verdicts[variant] = verdict
-        single = self.last_run
-        return Report(
-            options=options,
-            host=os.uname().nodename,
-            samples=samples,
-            planned=planned,
-            skipped=skipped,
-            duration_us=max(0, self.ended - self.begun) // 1000,
-            summaries=summaries,
-            verdicts=verdicts,
-            lookup_us=self.lookup_us,
-            newest=self.newest,
-            single=single and single._replace(verdict=verdicts.get(None)),
-            events=self.events,
-            compared=compared,
-            comparisons=tuple(each for each in beside.values() if each.own is not each.other),
-        )
-
-    def items(self, option: str) -> Iterator[str]:
-        """Give what an export lists, of all runs."""
-        if self.last_run and option in self._listings:
-            yield from self._listings[option](self.last_run, True)
-        elif self._texts:
-            import zlib
-
-            for data in self._texts.get(option, ()):
-                yield zlib.decompressobj(zdict=self._alike[option]).decompress(data).decode("utf-8")
-
-
-# ---------------------------------------------------------------------------------------------------------
-# 30c. Main, a series of runs, measured one after the other: told as they end, summed up at the end.
 SHOW_PHASE_AFTER = 1_000_000_000  # ns: of a run of a series that takes longer is said what it does
 
 
 class LiveReport:
     """What is printed during a series: each run, or what has changed; on a terminal what is under way."""
 
-    def __init__(self, results: Results, rich: bool) -> None:
-        options, series = results.options, results.options.series
-        self._options, self._results, self._rich = options, results, rich
-        self._interval, self.planned = series.interval, series.rounds  # runs
+    def __init__(self, report: Report, rich: bool) -> None:
+        self._report, self._options, self._rich = report, report.options, rich
+        options = report.options
         self._silent = options.style == "silent"
-        self.skipped = 0  # rounds
         self.status = StatusLine(None if self._silent else sys.stderr, options.environ)
         # An export to stdout has it for itself, the report goes to stderr: if that is closed, no failure.
         gives_way = any(map(is_stdout, options.exports.values()))
         self.stream: Any = sys.stderr if gives_way else sys.stdout
         self._has_reader = not (gives_way and self.stream is None)
         self.whole = True  # all of it could be written so far
-        self._summed = 0  # when (perf_counter_ns)
+        self._progress = ""  # of a series
         self._tells_all = True  # each run, not only what has changed with it
         self._explained: set[str] = set()  # kinds of failures
         self._told = 0  # changes
@@ -10345,9 +10249,8 @@ class LiveReport:
     def expect(self, variants: int) -> None:
         """Set how many runs to expect. Without variants the lookup has failed, which is the one run."""
         series = self._options.series
-        self.planned = series.runs(variants) if variants else 1
-        self._interval /= max(1, variants)
-        many = self.planned > TOLD_IN_FULL or series.duration is not None
+        self._report.planned = series.runs(variants) if variants else 1
+        many = self._report.planned > TOLD_IN_FULL or series.duration is not None
         compared = bool(self._options.sides) or series.every_address
         self._tells_all = self._options.style != "waterfall" or not (many or compared)
 
@@ -10359,13 +10262,14 @@ class LiveReport:
         """
         if number == 1:
             return 0
-        series, begun, now = self._options.series, self._results.begun, time.perf_counter_ns()
+        report, series, now = self._report, self._options.series, time.perf_counter_ns()
+        begun = report.runs[0].started
         end, due = math.inf if series.duration is None else begun + series.duration * 10**9, 0
         if series.interval:
             interval = round(series.interval * 1e9)
-            due = begun + (number - 1 + self.skipped) * interval
+            due = begun + (number - 1 + report.skipped) * interval
             overdue = -int((due - min(now, end)) // interval)  # rounds
-            self.skipped += max(0, overdue - (now < end))
+            report.skipped += max(0, overdue - (now < end))
         return due if max(due, now) < end else None
 
     def wait(self, number: int) -> int | None:
@@ -10374,14 +10278,14 @@ class LiveReport:
         while (kept or self._has_reader) and not INTERRUPTION.signal:
             due = self._due(number)
             if due is None:
-                self.planned = self._results.samples[-1].run
+                self._report.planned = len(self._report.runs)
                 return None
-            self._sum_up()
+            if self.status.ready and not self._options.series.single:
+                self._progress = series_progress(self._report)  # here, because of many runs it takes long
+                self.status.draw(self._progress)
             left = (due - LEAD - time.perf_counter_ns()) / 1e9
             if left <= 0:
                 return due
-            if self.status.ready:
-                self.status.draw()
             time.sleep(min(left, SLICE))
         return None
 
@@ -10446,42 +10350,34 @@ class LiveReport:
         """Say what a run is doing; raises Stopped when the series is to end."""
         if self.status.ready:
             slow = time.perf_counter_ns() - state.started > SHOW_PHASE_AFTER
-            self.status.draw(status_text(state) if slow or self._options.series.single else "")
+            phase = status_text(state) if slow or self._options.series.single else ""
+            self.status.draw(", ".join(filter(None, (self._progress, phase))))
         if INTERRUPTION.signal:
             raise Stopped
 
-    def _sum_up(self) -> None:
-        """Make the texts of the bar; only between two runs, because with many samples it takes long."""
-        series, now = self._options.series, time.perf_counter_ns()
-        if self.status.stream is not None and not series.single and now - self._summed > 200_000_000:
-            self._summed = now
-            duration = series.duration or 0
-            time_left = max(0.0, duration - (now - (self._results.begun or now)) / 1e9), duration
-            samples = self._results.samples
-            self.status.bars = series_progress(self._interval, self.planned, samples, time_left)
-
 
 def each_turn(
-    variants: Sequence[Variant], results: Results, live: LiveReport
+    variants: Sequence[Variant], report: Report, live: LiveReport
 ) -> Iterator[tuple[Variant, Turn]]:
     """Give each variant with the place of its next run, when that is due. In each round their order is drawn
     by lot: what a server does in turn, or every so often, keeps step with no order of its own.
     """
     number = 0
-    for round_number in range(1, live.planned // len(variants) + 1):
+    for round_number in range(1, report.planned // len(variants) + 1):
         for index, variant in enumerate(sorted(variants, key=lambda _: os.urandom(8))):
             due = live.wait(1 if index else round_number)  # the others of a round follow at once
             if due is None:
                 return
             number += 1
-            yield variant, Turn(number, round_number, False, variant.name, due, 0 < due < results.ended)
+            overdue = due > 0 and due < report.runs[-1].ended
+            yield variant, Turn(number, round_number, False, variant.name, due, overdue)
 
 
-def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> Sequence[Variant]:
+def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Sequence[Variant]:
     """Return what is to be measured: the request, its sides, or each address of its name; nothing if the
     lookup of the name failed, which counts as a failed run.
     """
-    options = results.options
+    options = report.options
     if not options.series.every_address:
         return options.sides or [Variant(None, options)]
     addresses = options.series.addresses
@@ -10489,11 +10385,10 @@ def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> S
         run = measure(options, pool, live.look, Turn(0, 0, lookup=True))
         (step,) = run.steps
         if step.error:
-            failed = run._replace(turn=Turn())
             live.expect(0)
-            live.tell(*results.add(failed))
+            live.tell(*report.add(Run((step._replace(turn=Turn()),), False, Turn(), run.started, run.ended)))
             return []
-        results.lookup_us = step.timing.total
+        report.lookup_us = step.timing.total
         addresses = tuple(dict.fromkeys(step.network.addresses))
     if len(addresses) > MAX_ADDRESSES:
         warn(options, f"of {len(addresses)} addresses the first {MAX_ADDRESSES} are measured")
@@ -10504,28 +10399,28 @@ def find_variants(pool: ConnectionPool, results: Results, live: LiveReport) -> S
     return variants
 
 
-def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
+def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
     """Measure run after run, until all are done, nobody wants more, or an interruption ends it. Raises
     UsageError for more runs than there may be, or than traces that one message holds.
     """
-    options, series = results.options, results.options.series
-    variants = find_variants(pool, results, live)
+    options, series = report.options, report.options.series
+    variants = find_variants(pool, report, live)
     if not variants:
         return
     live.expect(len(variants))
-    results.variants = [variant.name for variant in variants]
-    runs = live.planned
+    report.variants = [variant.name for variant in variants]
+    runs = report.planned
     if runs > MAX_COUNT:
         advice = "--count" if series.duration is None else "--duration, or raise --interval"
         raise UsageError(f"these are {runs} runs, at most {MAX_COUNT}: lower {advice}")
     if options.tracing and runs > MAX_TRACES:
         raise UsageError(f"--otlp: these are {runs} runs, at most {MAX_TRACES} are sent, all in one request")
-    for variant, turn in each_turn(variants, results, live):
+    for variant, turn in each_turn(variants, report, live):
         try:
             run = measure(variant.options, pool, live.look, turn)
         except Stopped:
             return
-        told = results.add(run)
+        told = report.add(run)
         INTERRUPTION.sums_up = not series.single
         live.tell(*told)
         if not series.single:
@@ -10536,15 +10431,12 @@ def take_runs(pool: ConnectionPool, results: Results, live: LiveReport) -> None:
                 warn(options, f"{most}: the series ended before its time was over")
 
 
-def write_export(option: str, report: Report, results: Results, crashed: bool) -> bool:
+def write_export(option: str, report: Report, crashed: bool) -> bool:
     """Write a file that was asked for; tell whether it was written, or was not to be."""
     export, path = EXPORTS[option], report.options.exports[option]
     if crashed and not export.of_crash:
         return True
-
-    def write() -> None:
-        write_file(option, path, export.make(report, results.items(option)), export.mode)
-
+    write = partial(write_file, option, path, export.make(report), export.mode)
     return try_to_write(f"{option} '{path}'", write)
 
 
@@ -10553,15 +10445,15 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
 
     Raises ToolError. After a crash it reports what was measured before, then raises.
     """
-    results = Results(options)
-    live = LiveReport(results, rich)
+    report = Report(options)
+    live = LiveReport(report, rich)
     crash = None
     gc.freeze()
     UNFINISHED.append(live.status.clear)
     try:
-        take_runs(pool, results, live)
+        take_runs(pool, report, live)
     except Exception as error:
-        if not results.samples:
+        if not report.runs:
             raise
         crash = error
     finally:
@@ -10569,26 +10461,27 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         UNFINISHED.remove(live.status.clear)
         pool.close()
         gc.unfreeze()
-    report = results.report(live.planned, live.skipped)
     if report.single:
         warn_about(report.single, options, None)
-    warn(options, *results.warnings(report))
+    warn(options, *series_warnings(report))
     for line in refusals(report) if options.style == "silent" else ():
         say(line)
     live.print(lambda: write_report(report, live.stream, rich))
-    wrote = [write_export(option, report, results, crash is not None) for option in options.exports]
+    wrote = [write_export(option, report, crash is not None) for option in options.exports]
     if crash:
         raise crash
     INTERRUPTION.sums_up = False  # from here on a signal ends it at once
-    sent = send_traces(results.spans, report.host, options)
+    sent = send_traces(report)
     if INTERRUPTION.signal:
         return 128 + INTERRUPTION.signal
+    unwritten = not (all(wrote) and sent and live.whole)
     passed = report.verdict is None or report.verdict.passed
-    return choose_exit_code(results.codes, options.fail, not (all(wrote) and sent and live.whole), passed)
+    codes = {code for run in report.runs for code in codes_of(run)}
+    return choose_exit_code(codes, options.fail, unwritten, passed)
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 30d. Main, from argv to exit code. Signals; where errors become codes.
+# 30c. Main, from argv to exit code. Signals; where errors become codes.
 def prepare_side(side: Variant, pool: ConnectionPool) -> None:
     """Read and open what a side needs, so that a UsageError is raised now, and not in a later run."""
     url, interface = side.options.request.url, side.options.interface

@@ -1,4 +1,4 @@
-"""Samples of a series, made by hand: what statistics, verdicts and events are computed from."""
+"""Steps of a series, made by hand: what statistics, verdicts and events are computed from."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def sample(
     url: str = "http://a.test/",
     variant: str | None = None,
 ) -> Any:
-    """Make the sample of a run that took `total` microseconds, all of them to wait, one run a second."""
+    """Make the step of a run that took `total` microseconds, all of them to wait, one run a second."""
     known = None if reused else 0
     timing = tool.Timing(known, known, known, total, 0, total, 0, total)
     if error:
         timing = timing._replace(xfer=None, ttfb=None)
-    step = tool.Step(
+    return tool.Step(
         number=number,
         url=url,
         request=tool.Request("GET", tool.Url("http", "a.test", 80, ""), (), None),
@@ -41,10 +41,10 @@ def sample(
         error=error and tool.Failure(error, "wait", "no answer", "try again"),
         starved_us=0,
         evidence=tool.Evidence(),
+        turn=tool.Turn(run, run, variant=variant),
     )
-    return tool.Sample(step, tool.Turn(run, run, variant=variant), judged=not error, last=True)
 
 
 def with_times(each: Any, **times: int | None) -> Any:
-    """Return a sample with other times (microseconds, by the names of `tool.Timing`)."""
-    return each._replace(step=each.step._replace(timing=each.timing._replace(**times)))
+    """Return a step with other times (microseconds, by the names of `tool.Timing`)."""
+    return each._replace(timing=each.timing._replace(**times))

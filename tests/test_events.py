@@ -30,23 +30,22 @@ NOTHING = (None, None, "")
 
 
 def run(number, label=200, server=FIRST):
-    """Make the sample of a run's last step; the label is its status, or the kind of its failure."""
+    """Make a run's last step; the label is its status, or the kind of its failure."""
     outcome = {"error": label} if isinstance(label, str) else {"status": label}
-    made, (ip, certificate, version) = sample(number, 20_000, **outcome), server
-    step, tls = made.step, tool.TlsInfo(chain=(certificate,) if certificate else ())
-    step = step._replace(
+    step, (ip, certificate, version) = sample(number, 20_000, **outcome), server
+    tls = tool.TlsInfo(chain=(certificate,) if certificate else ())
+    return step._replace(
         started_at=START + datetime.timedelta(seconds=0.5 * (number - 1)),
         network=step.network._replace(peer=ip and tool.Peer(ip, 2, ()), tls=tls),
         response=step.response and step.response._replace(http_version=version),
         error=step.error and step.error._replace(phase="connect"),
     )
-    return made._replace(step=step)
 
 
-def told(samples):
+def told(steps):
     """Return the events of the runs of a side: (run, kind, text)."""
     watch = tool.Watch()
-    return [(each.run, each.kind, each.text) for sample in samples for each in watch.add(sample)]
+    return [(each.run, each.kind, each.text) for step in steps for each in watch.add(step)]
 
 
 def test_a_run_that_ends_in_another_way_than_the_one_before_is_an_event():
@@ -342,10 +341,3 @@ def test_a_duration_that_is_interrupted_says_so(start_tool, server):
     out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143
     assert re.search(r"^Stopped after \d+ runs, \d+\.\d of 600 s\.$", out.decode(), re.M)
-
-
-def test_the_progress_line_of_a_duration_has_no_number_of_runs():
-    samples = [run(1), run(2), run(3, 503), run(4, "timeout")]
-    bar, *_, least = tool.series_progress(1.0, 10_000, samples, (70.0, 90))
-    assert bar == "run 5 [##        ], 70 s left, ttfb 20.0 ms, 1 failed, 1 bad"
-    assert least == "run 5, ttfb 20.0 ms, 1 failed, 1 bad"

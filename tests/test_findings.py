@@ -19,7 +19,7 @@ import threading
 from typing import Any, NamedTuple
 
 import pytest
-from bench.common import samples_of
+from bench.common import steps_of
 
 from checks import flat
 from conftest import PATIENCE
@@ -377,8 +377,8 @@ def recorded(times: str, **known: Any) -> Any:
     status = known.pop("status", 200)
     proxy = tool.Proxy("http", "proxy.test", 80, None, None) if known.pop("proxy", False) else None
     evidence = {"connected_us": connect, "request_bytes": 100, **known.pop("evidence", {}), **counters}
-    [sample] = samples_of(tool, [total / 1000])
-    step = sample.step._replace(
+    [step] = steps_of(tool, [total / 1000])
+    step = step._replace(
         route=tool.Route(proxy, None),
         timing=tool.Timing(*phases, total, 0, None),
         network=tool.Network(None, 80, (), attempts, agreed, None, None, kept),
@@ -604,12 +604,6 @@ def test_a_silent_lookup_advises_the_family_that_has_answers(address, options):
     assert re.findall(r"-\d", finding.text) == options
 
 
-def test_a_series_begins_with_a_first_run_that_failed_before_its_clock_started():
-    results = tool.Results(tool.parse_options(["--count", "9", "http://a.test/"], {}, 80))
-    results.add(tool.Run((recorded("0 0 0 0 0"),), False, tool.Turn(1), 0, None))
-    assert results.begun == results.ended > 0
-
-
 def test_every_rule_stands_in_the_table():
     named = {each.rpartition(" ")[0] for _, _, expected in RECORDED.values() for each in expected}
     assert named == KNOWN
@@ -618,7 +612,7 @@ def test_every_rule_stands_in_the_table():
 @pytest.mark.parametrize(("before", "told"), [(30, True), (29.9, False)])
 def test_redirects_are_told_from_three_tenths_of_the_chain_on(before, told):
     steps = (recorded(f"0 0 0 {before} 0"), recorded("0 0 0 70 0"))
-    assert bool(tool.chain_findings(tool.Run(steps, False, tool.Turn(1), 1, None))) == told
+    assert bool(tool.chain_findings(tool.Run(steps, False))) == told
 
 
 def test_the_counters_stand_where_linux_has_them():

@@ -200,11 +200,11 @@ def test_a_redirect_on_the_way_is_good_whatever_is_expected(run_tool, tmp_path):
 # --- the progress line ----------------------------------------------------------------------------
 
 
-def test_the_progress_line_drops_its_bar_then_the_time_that_is_left():
-    samples = [sample(run, 20_000) for run in range(1, 8)]
-    samples += [sample(8, 1, status=503), sample(9, 1, error="timeout"), sample(10, 1, status=404)]
-    assert tool.series_progress(1.0, 20, samples) == [
-        "run 11 of 20 [#####     ], 10 s left, ttfb 20.0 ms, 1 failed, 2 bad",
-        "run 11 of 20, 10 s left, ttfb 20.0 ms, 1 failed, 2 bad",
-        "run 11 of 20, ttfb 20.0 ms, 1 failed, 2 bad",
-    ]
+@pytest.mark.parametrize(("words", "told"), [("--count 20", "run 11 of 20"), ("--duration 20", "run 11")])
+def test_the_progress_line_says_how_far_a_series_is_and_what_went_wrong(words, told):
+    report = tool.Report(tool.parse_options([*words.split(), "http://a.test/"], {}, 80))
+    report.planned = 20
+    ended = [sample(run, 20_000) for run in range(1, 8)]
+    ended += [sample(8, 1, status=503), sample(9, 1, error="timeout"), sample(10, 1, status=404)]
+    report.runs = [tool.Run((each,), False) for each in ended]
+    assert tool.series_progress(report) == f"{told}, ttfb 20 ms, 1 failed, 2 bad"

@@ -105,13 +105,13 @@ def test_a_time_equal_to_its_budget_keeps_it_and_a_microsecond_less_does_not(key
     timing = tool.Timing(*[taken] * len(tool.Timing._fields))
     response = tool.Response(200, "", "HTTP/1.1", ())
     step = tool.Step(*[None] * len(tool.Step._fields))._replace(
-        number=1, timing=timing, response=response, expected=tool.GOOD_STATUSES
+        number=1, timing=timing, response=response, expected=tool.GOOD_STATUSES, turn=tool.Turn()
     )
-    sample = tool.Sample(step, tool.Turn(), judged=True, last=True)
+    run = tool.Run((step,), False)
 
     def judged(budget):
         thresholds = tool.parse_budgets([f"{key}={budget // 1000}.{budget % 1000:03d}"], None, 1.0)
-        return tool.judge_time(key, thresholds[key], [sample])
+        return tool.judge_time(key, thresholds[key], [run])
 
     assert judged(taken).outcome == "kept"
     assert (judged(taken - 1).outcome, judged(taken - 1).excess) == ("exceeded", 0.001)

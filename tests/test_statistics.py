@@ -78,7 +78,7 @@ def test_the_rank_of_the_interval_is_the_largest_that_a_binomial_distribution_al
         assert risk(rank + 1) > Fraction(5, 100)
 
 
-# --- many samples, one summary --------------------------------------------------------------------
+# --- many steps, one summary ----------------------------------------------------------------------
 
 
 def test_a_table_of_sides_keeps_all_columns_where_they_just_fit():
@@ -151,10 +151,12 @@ def test_no_end_of_an_interval_is_rounded_to_nothing():
 
 
 def made(values, traits=(), status=200, first=1):
-    """Make the samples of a series; `traits` has what is kept of each."""
+    """Make the steps of a series; `traits` has the header fields of each."""
     samples = [sample(run, total, status=status) for run, total in enumerate(values, first)]
     for place, each in enumerate(traits):
-        samples[place] = samples[place]._replace(traits=tuple(each.items()))
+        fields = tuple((name, value.encode()) for name, value in each.items())
+        response = samples[place].response._replace(headers=fields)
+        samples[place] = samples[place]._replace(response=response)
     return samples
 
 
@@ -182,7 +184,7 @@ BY_CLOCK = [20_000] * 12 + [90_000] + [20_000] * 13 + [90_000]
 def test_rows_of_slow_runs_and_their_rhythm(values, rows, every):
     """One run a second."""
     slow = tool.find_slow(made(values))
-    assert (slow and [[each.run for each in row] for row in slow.rows]) == rows
+    assert (slow and [[each.turn.number for each in row] for row in slow.rows]) == rows
     number, seconds = every or (None, None)
     if slow:
         assert (slow.every_runs, slow.every_us) == (number, seconds and seconds * 1e6)
@@ -218,9 +220,9 @@ def test_it_is_told_when_slow_runs_came():
 
 def told_of(samples):
     """Return what the rows of a series say."""
-    report = tool.Results(tool.parse_options(["--count", "30", "http://a.test/"], {}, 80))
-    report.samples = samples
-    lines = [line for _, line in tool.series_rows(tool.Summary(samples), report.report(30, 0))]
+    report = tool.Report(tool.parse_options(["--count", "30", "http://a.test/"], {}, 80))
+    report.runs = [tool.Run((each,), False, each.turn) for each in samples]
+    lines = [line for _, line in tool.series_rows(tool.Summary(samples), report)]
     spans = ([line] if isinstance(line, (str, tool.Span)) else line for line in lines)
     return ["".join(span if isinstance(span, str) else span.text for span in each) for each in spans]
 
@@ -275,8 +277,20 @@ def test_the_strip_over_time_has_the_medians_of_slices():
 )  # fmt: skip
 def test_what_goes_with_some_runs_is_counted(these, others, values, found):
     samples = made([1] * (len(these) + len(others)), [*these, *others])
-    assert len({dict(each.traits).get("a") for each in samples}) == values or "a" not in these[0]
+    assert len({tool.traits_of(each).get("a") for each in samples}) == values or "a" not in these[0]
     assert tool.find_companion(samples[: len(these)], samples[len(these) :]) == found
     bad = made([1] * len(these), these, status=503)
     assert tool.Summary(bad + samples[len(these) :]).companion_of(503) == found
     assert tool.Summary(bad + samples[len(these) :]).companion_of(200) is None
+
+
+def test_what_may_go_with_a_run_are_the_first_short_fields_of_its_answer():
+    def kept(**fields):
+        [step] = made([1], [fields])
+        return {name: value for name, value in tool.traits_of(step).items() if name != "protocol"}
+
+    named = kept(Server="a", Date="x", Cookie="y", Long="z" * 41, Short="z" * 40, **{"n" * 41: "x"})
+    assert named == {"server": "a", "short": "z" * 40}
+    assert list(kept(**{f"x-{number}": "1" for number in range(20)})) == [
+        f"x-{number}" for number in range(16)
+    ]

@@ -638,14 +638,15 @@ def chains(side, totals, *, steps=1, wait=0):
     """Sum up rounds of a side with such totals (us) of each step, None where there was no good answer; as
     much more of each is `wait` as less is connect.
     """
-    samples = []
+    runs = []
     for run, us in enumerate(totals, 1):
+        chain = []
         for number in range(1, steps + 1):
             each = sample(run, us or 1, status=503 if us is None else 200, number=number, variant=side)
             half = (us or 1) // 2
-            each = with_times(each, wait=half + wait, connect=half - wait)
-            samples.append(each._replace(last=number == steps))
-    return tool.Summary(tool.chains_of(samples))
+            chain.append(with_times(each, wait=half + wait, connect=half - wait))
+        runs.append(tool.Run(tuple(chain), False))
+    return tool.Summary(list(map(tool.chain_of, runs)))
 
 
 def held(own, other, amount="+1"):

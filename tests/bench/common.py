@@ -1,4 +1,4 @@
-"""What the benchmarks share: finding what they need, measured runs, certificates, samples, tables."""
+"""What the benchmarks share: finding what they need, measured runs, certificates, steps, tables."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Cost(NamedTuple):
     peak: float
 
 
-def samples_of(tool: Any, totals: Sequence[float], variant: str | None = None) -> list[Any]:
-    """Return the samples of a series whose totals (ms) are these, one run a second."""
+def steps_of(tool: Any, totals: Sequence[float], variant: str | None = None) -> list[Any]:
+    """Return the steps of a series whose totals (ms) are these, one run a second."""
     begin = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
-    samples, evidence = [], tool.Evidence()
+    steps, evidence = [], tool.Evidence()
     request = tool.Request("GET", tool.Url("http", "a.test", 80, ""), (), None)
     for number, total in enumerate(totals, 1):
         us = round(total * 1000)
@@ -65,9 +65,10 @@ def samples_of(tool: Any, totals: Sequence[float], variant: str | None = None) -
             error=None,
             starved_us=0,
             evidence=evidence,
+            turn=tool.Turn(number, number, variant=variant),
         )
-        samples.append(tool.Sample(step, tool.Turn(number, number, variant=variant), judged=True, last=True))
-    return samples
+        steps.append(step)
+    return steps
 
 
 def give_up(message: str) -> NoReturn:

@@ -68,7 +68,7 @@ def main() -> None:
         for count in COUNTS:
             chance, named = random.Random(f"{name} {count}"), 0
             for _ in range(options.rounds):
-                slow = tool.find_slow(common.samples_of(tool, draw(chance, count)))
+                slow = tool.find_slow(common.steps_of(tool, draw(chance, count)))
                 named += bool(slow and slow.every_us)
             row.append(f"{100 * named / options.rounds:.2f}")
         rows.append(row)
