@@ -1530,6 +1530,18 @@ def ascii_label(label: str) -> str:
     return encoded.decode("ascii")
 
 
+def read_ipv4(name: str) -> str | None:
+    """Return the address that a numeric host means, as browsers and curl read it (127.1, 0x7f.1, 2130706433:
+    WHATWG URL, the IPv4 parser); None for a name.
+    """
+    if not re.fullmatch("([0-9]+|0x[0-9a-f]+)", name.rpartition(".")[2]):
+        return None
+    try:
+        return socket.inet_ntop(socket.AF_INET, socket.inet_aton(name))
+    except OSError:
+        return None
+
+
 def parse_host(text: str) -> str:
     """Return a host name in the form that goes on the wire: lower case, IDNA. Raises UsageError."""
     shown = f"host '{clip(text, MAX_FOREIGN)}'"
@@ -1547,18 +1559,6 @@ def parse_host(text: str) -> str:
     if len(name) > MAX_HOST or not all(0 < len(label) < 64 for label in name.split(".")):
         raise UsageError(sizes)
     return read_ipv4(name) or host
-
-
-def read_ipv4(name: str) -> str | None:
-    """Return the address that a numeric host means, as browsers and curl read it (127.1, 0x7f.1, 2130706433:
-    WHATWG URL, the IPv4 parser); None for a name.
-    """
-    if not re.fullmatch("([0-9]+|0x[0-9a-f]+)", name.rpartition(".")[2]):
-        return None
-    try:
-        return socket.inet_ntop(socket.AF_INET, socket.inet_aton(name))
-    except OSError:
-        return None
 
 
 def parse_port(text: str) -> int:
