@@ -4995,14 +4995,14 @@ def http2_error(payload: bytes) -> str:
     return ErrorCodes(code).name if code in set(ErrorCodes) else f"error {code}"
 
 
-def without_bytes(words: str) -> str:
-    """Return h2's words with the bytes in them as text: in b'it\\'s' a credential would not be found."""
-
-    def text_of(literal: re.Match[str]) -> str:
-        held = literal[1][1:-1].encode("ascii", "replace").decode("unicode_escape")
-        return f"'{decode(held.encode('latin-1'))}'"
-
-    return re.sub(r"""\bb('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", text_of, words)
+def library_words(error: Exception) -> str:
+    """Return what h2 or hpack say of an error, without the bytes at the end of it: these may be a megabyte
+    or half a credential.
+    """
+    words = re.split("[: ]*\\b(?:bytearray\\()?b['\"]", str(error)[:MAX_FOREIGN])[0]
+    if not words or "header block" in words:  # with addresses of memory in its details
+        return "a header section cannot be decompressed" if words else type(error).__name__
+    return words
 
 
 def fit_for_http2(headers: Sequence[Header]) -> tuple[Header, ...]:
@@ -5073,6 +5073,21 @@ def import_h2() -> bool:
     return optional("h2.connection") is not None
 
 
+def read_packed_integer(data: memoryview, bits: int) -> tuple[int, int]:
+    """Return an integer of HPACK and how many bytes it took (RFC 7541 section 5.1). Raises IndexError where
+    none ends within 10 bytes: hpack 4.0 takes a minute for a megabyte of them.
+    """
+    most = (1 << bits) - 1
+    number = data[0] & most
+    if number < most:
+        return number, 1
+    for at in range(1, 11):
+        number += (data[at] & 0x7F) << 7 * (at - 1)
+        if data[at] < 0x80:
+            return number, at + 1
+    raise IndexError
+
+
 class Http2Connection(Reader):
     """An HTTP/2 connection: what holds from one request to the next. Its frames are h2's or our own:
 
@@ -5110,6 +5125,7 @@ class Http2Connection(Reader):
         }
         self.h2.local_settings = Settings(initial_values=settings)
         self.h2.decoder.max_header_list_size = room
+        vars(sys.modules["hpack.hpack"])["decode_integer"] = read_packed_integer
         self._unpack = self.h2.decoder.decode
         self.h2.decoder.decode = self._unpack_fields  # type: ignore[method-assign, assignment]
         self.blanks = False  # the newest header section had values with blanks around them
@@ -5346,14 +5362,13 @@ class Http2Exchange(Exchange):
         """Have h2 take a frame; raises NetworkError if it refuses it."""
         interim, final, ended = self.reader.events
         try:
-            events = self.reader.h2.receive_data(frame)
+            events, refusal = self.reader.h2.receive_data(frame), ""
         except MemoryError:
             raise
         except Exception as error:  # h2 and hpack fail in many ways on hostile input
-            words = without_bytes(str(error)) or type(error).__name__
-            if "header block" in words:  # with addresses of memory in its details
-                words = "a header section cannot be decompressed"
-            raise broken_http2(foreign(words)) from None
+            refusal = library_words(error)
+        if refusal:  # raised here, it does not keep alive the error before, and what that holds
+            raise broken_http2(foreign(refusal))
         for event in events:
             if isinstance(event, interim):
                 if len(self.log.interim) == MAX_INTERIM:

@@ -176,6 +176,12 @@ VALUES = (
 )
 
 
+def in_pieces(block: bytes) -> bytes:
+    """Make the frames that end a header section of any size."""
+    pieces = [block[at : at + 16384] for at in range(0, len(block), 16384)]
+    return b"".join(frame(CONTINUATION, piece) for piece in pieces) + frame(CONTINUATION, b"", END_HEADERS)
+
+
 LARGE = b"".join(field(b"x%d" % at, b"y" * 1000, 0x40) for at in range(3))
 PIECES = frame(CONTINUATION, field(b"x", b"y" * 1000) * 10)
 HPACK = [
@@ -194,6 +200,15 @@ HPACK = [
     case(
         "a header section beyond a megabyte",
         frame(HEADERS, STATUS_200) + frame(CONTINUATION, field(b"x", b"y" * 16000)) * 70,
+    ),
+    *(
+        case(f"a megabyte of what is {what}", frame(HEADERS, STATUS_200) + in_pieces(block), says="rules")
+        for what, block in (
+            ("no name", field(b"x" * 1_000_000 + b"A", b"y")),
+            ("no value", field(b"x", b"\n" + b"\xff" * 1_000_000)),
+            ("an integer", b"\x7f" + b"\xff" * 1_000_000),
+            ("an integer of zeros", b"\x7f" + b"\x80" * 1_000_000),
+        )
     ),
     case("CONTINUATION without end", flood(frame(HEADERS, STATUS_200), PIECES)),
     case("empty CONTINUATION without end", flood(frame(HEADERS, STATUS_200), frame(CONTINUATION) * 999)),
