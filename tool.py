@@ -2577,6 +2577,13 @@ def check_files(args: argparse.Namespace) -> None:
     check_standard_input(args)
     if (args.json or "").lstrip().startswith(("{", "[")):
         raise UsageError("--json takes a path, where the export is written: a body goes with -d")
+    for option, path in list_exports(args).items():
+        number = descriptor_of(path)
+        try:
+            if number is not None:
+                os.fstat(number)
+        except OSError:  # later a connection may get that number
+            raise UsageError(f"{option} '{path}': the descriptor {number} is not open") from None
     for (other, earlier), (option, path) in combinations(list_exports(args).items(), 2):
         try:
             same = os.path.realpath(earlier) == os.path.realpath(path) != "/dev/null"
@@ -2790,7 +2797,7 @@ def show_side(words: str, own: argparse.Namespace, secrets: Secrets) -> str:
     shown, split = [], shlex.split(words)
     for word in split:
         end = max((each for each in hidden if each and word.endswith(each)), key=len, default="")
-        shown.append(secrets.mask(f"{word.removesuffix(end)}***" if end else word))
+        shown.append(mask_location(secrets.mask(f"{word.removesuffix(end)}***" if end else word)))
     return whole_characters(words if shown == split else shlex.join(shown))
 
 
@@ -3755,7 +3762,9 @@ def literal_peer(literal: str, port: int) -> Peer:
         scope = int(zone or 0) if re.fullmatch("[0-9]{0,10}", zone) else socket.if_nametoindex(zone)
     except OSError:
         hint = "The zone after % is the name of a network interface: `ip link` lists them."
-        raise NetworkError("dns", f"{literal}: this machine has no interface '{zone}'", hint) from None
+        raise NetworkError(
+            "dns", f"{literal}: this machine has no interface '{foreign(zone)}'", hint
+        ) from None
     return Peer(address + mark + zone, socket.AF_INET6, (address, port, 0, scope))
 
 
@@ -4175,12 +4184,14 @@ class TlsStream(Stream):
         return TlsInfo(self._tls.version(), cipher and cipher[0], self.alpn, certificates, tuple(path))
 
     def read_into(self, view: memoryview) -> int:
-        count = self._decrypt(view)
+        count, records = self._decrypt(view), 0
         while count is None:
             if not self._pull():
                 self.truncated = True
                 return 0
-            count = self._decrypt(view)
+            count, records = self._decrypt(view), records + (not self.in_bulk)
+            if records > MAX_IDLE:
+                raise protocol_error(f"{records} TLS records came in a row that hold no data")
         return count
 
     def ciphertext(self) -> bytes:
@@ -5989,6 +6000,7 @@ class Way:
         self._log.sockets = before.sockets
         self._log.idle = time.perf_counter_ns() - (before.done or 0)
         connection.setblocking(False)  # a message that has begun to come may never end
+        self._stream.in_bulk = False  # what comes is counted by records
         gone = exchange.check_idle(self._log.idle)
         if gone:
             return gone
@@ -5999,7 +6011,6 @@ class Way:
         for hop in self._hops:
             hop.log = self._log
         self._log.count("connected")
-        self._stream.in_bulk = False
         return None
 
     def go(self, lookups_only: bool = False) -> None:
@@ -9727,6 +9738,7 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
 # 29. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `visible` here.
 NARROWEST, WIDEST = 60, 120  # columns; a wider frame shows nothing more
 LABEL = 15  # columns of a label
+INDENT = 2  # columns before what is folded: the other side's words do not begin a line
 
 # What rich calls the tones, with 256 colours and more. They can be read on black and on white: their contrast
 # is 4:1 or more (WCAG 2.1). No two phases in a row look alike to whoever cannot tell red from green.
@@ -9789,6 +9801,13 @@ def fold(text: str, width: int) -> list[str]:
     return re.findall(rf"\S.{{0,{width - 1}}}(?=\s|$)|\S{{{width}}}", text)
 
 
+def begin_with_own(line: str) -> str:
+    """Return a line that does not begin with words for a CI runner (`::error::`, `##vso[…]`), which the other
+    side may have written so that they come first where a line is folded.
+    """
+    return re.sub(r"^((?:\x1b\[[0-9;]*m| )*)(?=::|##)", r"\1\\", line)
+
+
 class Painter:
     """Draw in plain text: columns that are aligned, bars of whole cells, no frame but that of a panel."""
 
@@ -9804,8 +9823,8 @@ class Painter:
     def paint(self, blocks: Iterable[Any]) -> None:
         drawers: dict[type, Callable[[Any], Iterable[str]]]
         drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
-        lines = [line for block in blocks for line in drawers.get(type(block), self._line)(block)]
-        self._stream.write("".join(line.rstrip() + "\n" for line in lines))
+        lines = [line for block in blocks for line in drawers.get(type(block), self._folded)(block)]
+        self._stream.write("".join(begin_with_own(line.rstrip()) + "\n" for line in lines))
 
     def _printable(self, text: str) -> str:
         """Return a text as the stream can show it, the rest as escapes, before anything is laid out."""
@@ -9832,6 +9851,10 @@ class Painter:
 
     def _line(self, line: Line, width: int = 0) -> list[str]:
         return fold("".join(span.text for span in self._spans(line)), width or self.width)
+
+    def _folded(self, line: Line) -> Iterator[str]:
+        for number, part in enumerate(self._line(line, self.width - INDENT)):
+            yield " " * INDENT * bool(number) + part
 
     def _fields(self, fields: Fields) -> Iterator[str]:
         for label, line in fields.rows:
@@ -9880,13 +9903,17 @@ class RichPainter(Painter):
         drawers: dict[type, Callable[[Any], Any]]
         drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
         for block in blocks:
-            draw = drawers.get(type(block)) or self._text
+            draw = drawers.get(type(block)) or self._indented
             self._console.print(draw(block))
         lines = self._console.file.getvalue().split("\n")
-        self._stream.write("\n".join(map(str.rstrip, lines)))
+        self._stream.write("\n".join(begin_with_own(line.rstrip()) for line in lines))
 
     def _text(self, line: Line) -> Any:
         return optional("rich.text").Text.assemble(*self._spans(line))
+
+    def _indented(self, line: Line) -> Any:
+        parts = self._text(line).wrap(self._console, self.width - INDENT, overflow="fold")
+        return optional("rich.text").Text("\n" + " " * INDENT).join(parts)
 
     def _fields(self, fields: Fields) -> Any:
         grid = optional("rich.table").Table.grid()

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import ipaddress
 import ssl
+import struct
 import warnings
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,29 @@ def tls_record(kind: int, payload: bytes, length: int | None = None) -> bytes:
     """Write a record of TLS in the clear, whose header may lie about its length."""
     size = len(payload) if length is None else length
     return bytes([kind, 3, 3]) + size.to_bytes(2, "big") + payload
+
+
+def session_tickets(key_log: Path, count: int, first: int) -> bytes:
+    """Make TLS 1.3 records of a server, each with a session ticket, from the newest secret of its key log. It
+    has sent `first` records with that secret (RFC 8446 sections 4.6.1, 5.2 and 7.3).
+    """
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+    *_, line = (
+        each for each in key_log.read_text().split("\n") if each.startswith("SERVER_TRAFFIC_SECRET_0")
+    )
+
+    def derive(label: bytes, size: int) -> bytes:
+        info = struct.pack("!HB", size, 6 + len(label)) + b"tls13 " + label + b"\0"
+        return HKDFExpand(hashes.SHA384(), size, info).derive(bytes.fromhex(line.split()[2]))
+
+    cipher, start = AESGCM(derive(b"key", 32)), int.from_bytes(derive(b"iv", 12), "big")
+    ticket = b"\4\0\0\x0f" + bytes(8) + b"\1\0" + b"\0\1x" + bytes(2) + b"\x16"
+    header = tls_record(23, bytes(len(ticket) + 16))[:5]
+    nonces = ((start ^ at).to_bytes(12, "big") for at in range(first, first + count))
+    return b"".join(header + cipher.encrypt(nonce, ticket, header) for nonce in nonces)
 
 
 class Handshake:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from checks import check_document
+from checks import check_document, check_usage_error
 from confined import mounted, run_under, without_privilege
 from conftest import PATIENCE
 from servers import Reply, http_server
@@ -184,6 +184,14 @@ def test_stdout_in_a_file_holds_the_document_alone(start_tool, server, folder):
             log.seek(0)
             check_document(json.load(log))
         assert err.decode().startswith("Step 1: 200")
+
+
+@pytest.mark.parametrize("path", ["/dev/fd/3", "/proc/self/fd/99"])
+def test_a_descriptor_that_nobody_opened_is_refused_before_a_connection_has_its_number(
+    run_tool, server, path
+):
+    check_usage_error(run_tool("--har", path, server.url()), f"--har '{path}': the descriptor")
+    assert server.accepted == 0
 
 
 @pytest.mark.parametrize("number", ["１", "99999999999"])

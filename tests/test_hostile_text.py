@@ -5,6 +5,7 @@ of writing, colours, links, or fills the screen, in any mode, on success and on 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import re
 import unicodedata
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from checks import UNSAFE
+from inside import tool
 from mint import hostile_certificate, server_context
 from servers import Server, http_server, redirect, scripted, sending
 
@@ -64,6 +66,19 @@ def check_text(text: str) -> Any:
 
 def check_file(path: Path) -> Any:
     return check_text(path.read_bytes().decode("utf-8"))
+
+
+@pytest.mark.parametrize("rich", [False, pytest.param(True, marks=pytest.mark.needs("rich"))])
+def test_no_line_that_is_drawn_begins_with_words_of_the_other_side(rich):
+    """They may be a command to a CI runner, or look like a line of ours."""
+    for mark in ("::error::x", "##vso[a]x", "Step 2: 200"):
+        out = io.StringIO()
+        texts = ["y" * length + mark + "z" * 70 for length in range(70)]
+        rows = [("Location" if at % 2 else "", text) for at, text in enumerate([mark, *texts])]
+        titles = [tool.Span(f"Step 1: {text}", "bad") for text in texts]
+        tool.choose_painter(out, {"COLUMNS": "60"}, rich).paint([*titles, tool.Fields(rows)])
+        for line in SGR.sub("", out.getvalue()).splitlines():
+            assert line.startswith(("Step 1:", "  ")) and not line.strip().startswith(("::", "##")), line
 
 
 # --- headers --------------------------------------------------------------------------------------

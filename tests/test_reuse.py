@@ -23,6 +23,7 @@ from conftest import PATIENCE
 from conversations import conversing
 from frames import END_HEADERS, HEADERS, PING, RST_STREAM, SETTINGS, STATUS_200, frame
 from inside import here
+from mint import session_tickets
 from paths import ANY, FAR, Rule, path
 from relays import relay_proxy
 from servers import OK, Reply, free_port, http_server, nginx, redirect, refused_port, scripted
@@ -263,6 +264,17 @@ def test_what_ends_an_idle_connection_makes_a_new_one_and_no_failure(authority, 
     assert warmth(steps) == [False] * 3
     assert all(re.search(reason, each) for each in reasons(steps)[1:])
     assert len(requests) == 3, "nothing was sent twice"
+
+
+def test_tickets_without_end_end_an_idle_connection(authority, tls, tmp_path):
+    tls.keylog_filename, tls.num_tickets = str(tmp_path / "keys"), 0
+
+    def send(peer):
+        send_raw(session_tickets(tmp_path / "keys", 5000, 1))(peer)
+
+    steps, _ = idling(send, 2, "--cacert", authority.file, tls=tls)
+    assert statuses(steps) == [302] * 2
+    assert reasons(steps)[1] == "101 TLS records came in a row that hold no data"
 
 
 def send_half(peer):

@@ -287,6 +287,7 @@ WORDS = {  # what is typed: what is shown
     f"--proxy=http://bob:{SECRET}@127.0.0.1:1 --http1.1": "'--proxy=http://***@127.0.0.1:1' --http1.1",
     f"-H 'Authorization: Bearer {SECRET}0' -d 0": "-H 'Authorization: ***' -d '***'",
     f"--data='{SECRET} x'": "'--data=***'",
+    "'http://127.0.0.1:1/?q=\"&token=pw12'": "'http://127.0.0.1:1/?q=\"&token=***'",
     "-d @/dev/null": "-d @/dev/null",
     '-H  "Accept: a/b"   -m  3': '-H  "Accept: a/b"   -m  3',  # as it was written
     os.fsdecode(b"-H X-A:\xff"): "-H X-A:\ufffd",
