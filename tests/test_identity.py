@@ -461,7 +461,7 @@ def test_a_certificate_that_has_no_end_is_given_up_with_the_time(run_tool, holde
     for others in ((url,), (url, "--vs", "-4")):
         result = run_tool("-m", "1", *words, *others)
         check_usage_error(result, "within 1 s", "--cert")
-        assert result.own_seconds < 3
+        assert result.seconds < 10
     # With plain http nobody is shown it, so it is not read.
     assert "within" not in run_tool("-m", "1", *words, "http://127.0.0.1:1/").err
 
