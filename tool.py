@@ -298,7 +298,6 @@ MAX_FOREIGN = 200  # characters of the other side's words inside a message
 MAX_NAMED = 100  # characters of what an error names of a file
 MAX_FIELD = 64 * 1024  # bytes of a header field of the user's: no server takes more
 MAX_KEPT = 2 * MAX_FIELD  # characters of them that are kept until they are masked
-MAX_PATTERN = 1000  # characters of a credential that re looks for: compiling longer ones takes seconds
 MIN_SECRET = 8  # characters from which on a credential is masked inside a word too
 BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 UPLOAD_PIECE = 64 * 1024  # of an HTTP/2 body; an answer to a PING waits for a piece to be sent
@@ -1105,6 +1104,12 @@ def parse_digits(text: bytes | str, base: int = 10, most: float = math.inf) -> i
 
 # ---------------------------------------------------------------------------------------------------------
 # 4b. Foreign text. What the other side says is clipped, and holds no credential of the user's; linear in it.
+#
+# What a new text or field needs:
+#   a single URL, however malformed, as in Location: mask_location("//me:pw@a/?key=x") is "//***@a/?key=***"
+#   a text with URLs in it, such as a message: mask_urls("see http://me:pw@a/") is "see http://***@a/"
+#   words of the other side within a message: foreign(response.reason); `shown_words` masks them at the end
+#   a field of a step's record: nothing, `masked` finds all text in it; our own text is named in OWN_TEXT
 def names_credential(name: str) -> bool:
     """Tell whether a field of this name is for a credential."""
     plain = name.lower().replace("_", "-")
@@ -1138,7 +1143,7 @@ def private_names(headers: Iterable[Header]) -> set[str]:
 @cache
 def secret_parameter() -> re.Pattern[str]:
     """Return a pattern of a parameter that is a credential by its name; its groups: all before the value, and
-    the value. Separators, and brackets and hyphens in a name, may be percent-encoded, as in a URL in a query.
+    the value.
     """
     some = "[^]=&;#?%[]{0,64}?"
     # Letters as sets, because re passes over them ten times as fast as over letters with (?i).
@@ -1146,24 +1151,37 @@ def secret_parameter() -> re.Pattern[str]:
         re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", text)
         for text in ("|".join(SECRET_WORDS), "|".join(SECRET_PARTS), "access", "key", "code|cookie")
     )
-    names = (
-        f"(?:{some}{access}[-_]?)?{key}|{whole}",  # key, AWSAccessKey, code
-        f"(?:{some}[-_])?(?:{parts})(?:[-_]{some})?",  # sig, user_pwd
-        f"{some}(?:{words.replace('-', '[-_]')}){some}",  # refresh_token, X-Amz-Signature
-    )
-    begin, end = "(?:[?&;#[]|%(?:3[fF]|26|23|5[bB]|5[fF]|2[dD]))", "(?:]|%5[dD])?(?:=|%3[dD])"
-    # The end of a name is looked for first: that is quick, and most texts have none.
-    known = f"{begin}(?=[^]=&;#?%[]{{3,140}}[]=%])(?:{'|'.join(names)}){end}"
-    return re.compile(rf"({known})(?!\*{{3}}[^\w%+/=*-]*(?:[&#]|$))([^&#]+)")
+    pattern = rf"""
+        (
+          (?: [?&;#[] | %(?:3[fFbB]|2[36]) )           # before the name; encoded in a URL within a query
+          (?= [^]=&;#?%[]{{3,140}} []=%[] )            # its end is looked for first: most texts have none
+          (?: (?: {some} {access} [-_]? )? {key} | {whole}           # key, AWSAccessKey, code
+            | (?: {some} [-_] )? (?: {parts} ) (?: [-_] {some} )?    # sig, user_pwd
+            | {some} (?: {words.replace("-", "[-_]")} ) {some}       # refresh_token, X-Amz-Signature
+          )
+          ]? (?: \[ {some} ] ){{0,3}} (?: = | %3[dD] )  # user[password]=, password[0]=
+        )
+        (?! \*{{3}} [^\w%+/=*-]* (?: [&#] | $ ) )       # masked already
+        ( [^&#]+ )
+    """
+    return re.compile(pattern, re.VERBOSE)
+
+
+def plain_names(query: str) -> str:
+    """Return a query in which letters, digits, - _ [ and ] are not percent-encoded: it means the same."""
+    encoded = "%(?:2[dD]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[BbDdFf])"
+    return re.sub(encoded, lambda octet: chr(int(octet[0][1:], 16)), query)
 
 
 def mask_query(text: str, pattern: str = r"[?#][^\s\"<>]{5,}") -> str:
     """Mask the credentials in each query and fragment that a `pattern` finds in a text (?key=x or longer)."""
 
-    def mask(found: re.Match[str]) -> str:  # the template r"\1***" would take twice the time
-        return f"{found[1]}***"
+    def mask(query: re.Match[str]) -> str:
+        # A template, r"\1***", would take twice the time.
+        shown, count = secret_parameter().subn(lambda found: f"{found[1]}***", plain_names(query[0]))
+        return shown if count else query[0]
 
-    return re.sub(pattern, lambda found: secret_parameter().sub(mask, found[0]), text)
+    return re.sub(pattern, mask, text)
 
 
 def mask_location(text: str) -> str:
@@ -1187,20 +1205,19 @@ def mask_urls(text: str) -> str:
 class Secrets(NamedTuple):
     """The user's credentials, to be masked where the other side repeats them; made by `index_secrets`."""
 
-    patterns: tuple[re.Pattern[str], ...]
-    texts: tuple[str, ...] = ()  # too long for a pattern
+    texts: tuple[str, ...] = ()  # by falling length: a longer one may have a shorter one in it
+    words: re.Pattern[str] | None = None  # short ones
 
     def mask(self, text: str) -> str:
         """Replace every credential in a text by ***, those in URLs whoever they belong to."""
-        text = mask_urls(text)
         for secret in self.texts:
             text = text.replace(secret, "***")
-        for pattern in self.patterns:
-            text = pattern.sub("***", text)
-        return text
+        if self.words:
+            text = self.words.sub("***", text)
+        return mask_urls(text)
 
 
-NO_SECRETS = Secrets(())
+NO_SECRETS = Secrets()
 
 
 # Unicode keeps these for use inside a program. They stand around foreign words until those are shown.
@@ -2029,18 +2046,17 @@ def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
             pass  # it is called Basic, but is not Base64
 
 
-def any_of(texts: Collection[str]) -> str:
-    """Return a pattern for the longest of some texts, in which a common beginning is written once.
+def forms_of(secret: str) -> set[str]:
+    """Return how the other side may write a credential: as it is, percent-encoded, in a string of JSON."""
+    forms = {secret, urllib.parse.quote(secret, safe=""), percent_encode(secret)}
+    # RFC 3986 section 2.1: the digits of a percent-encoding may be of either case.
+    forms |= {re.sub("%[0-9A-F]{2}", lambda octet: octet[0].lower(), form) for form in forms}
+    if not re.fullmatch(r"[ !#-.0-\[\]-~]*", secret):
+        import json
 
-    tok, token1 and token2 become tok(?:en(?:1|2))?. Trying each of 64 texts at every character of a megabyte
-    would take 1 s, this takes 0.06.
-    """
-    head = os.path.commonprefix(list(texts))  # noqa: RUF071 - of texts
-    groups = group_by(lambda rest: rest[:1], (text[len(head) :] for text in texts))
-    may_end = "?" if groups.pop("", None) else ""
-    if not groups:
-        return re.escape(head)
-    return f"{re.escape(head)}(?:{'|'.join(map(any_of, groups.values()))}){may_end}"
+        strings = [json.dumps(secret, ensure_ascii=ascii_alone)[1:-1] for ascii_alone in (True, False)]
+        forms |= {each.replace("/", slash) for each in strings for slash in ("/", r"\/")}
+    return forms
 
 
 def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
@@ -2049,34 +2065,22 @@ def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
     A long one is masked everywhere, also in the middle of a word. One of less than MIN_SECRET characters is
     masked as a whole word: the password `abc` in abc and :abc@, not in abcd.
     """
-    wanted = {secret for secret, always in found if len(secret) >= MIN_SECRET or (secret and always)}
-    huge: set[str] = set()
     long: set[str] = set()
     short: set[str] = set()
-    for secret in wanted:
-        # A host, a scheme and over HTTP/2 the name of a field are shown in lower case.
-        for text in (secret, secret.lower()):
-            forms = {text, urllib.parse.quote(text, safe=""), percent_encode(text)}
-            forms.add(text.encode("utf-8").decode("latin-1"))  # in a field that is not UTF-8
-            # RFC 3986 section 2.1: the digits of a percent-encoding may be of either case.
-            forms |= {re.sub("%[0-9A-F]{2}", lambda octet: octet[0].lower(), form) for form in forms}
-            if len(secret) > MAX_PATTERN:
-                huge |= forms
-            else:
-                (long if len(secret) >= MIN_SECRET else short).update(forms)
+    for secret, always in found:
+        if len(secret) >= MIN_SECRET or (secret and always):
+            (long if len(secret) >= MIN_SECRET else short).update(forms_of(secret))
     # No letter or digit before the text, and none behind it. The text itself comes first, because re finds
     # what is literal quickly; so the first condition looks back over it.
     quoted = [re.escape(text) for text in sorted(short, key=len, reverse=True)]
     words = "|".join(rf"{text}(?<![^\W_]{text})(?![^\W_])" for text in quoted)
-    patterns = [any_of(long) if long else "", words]
-    texts = tuple(sorted(huge, key=len, reverse=True))
-    return Secrets(tuple(re.compile(text) for text in patterns if text), texts)
+    return Secrets(tuple(sorted(long, key=len, reverse=True)), re.compile(words) if words else None)
 
 
 def secrets_of(options: Options) -> Iterator[tuple[str, bool]]:
     """Give every credential that the user gave, in the URL, in a header or for a proxy."""
     query = options.request.url.target.partition("?")[2]
-    for _, value in secret_parameter().findall(f"?{query}") if query else ():
+    for _, value in secret_parameter().findall(plain_names(f"?{query}")) if query else ():
         yield from ((form, False) for form in (value, urllib.parse.unquote_plus(value)))
     for name, given in options.request.headers:
         if is_credential(name, given):

@@ -168,12 +168,9 @@ def test_the_names_of_a_certificate_cost_no_more_than_letters(seconds_of, tmp_pa
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_thousands_of_secrets_cost_no_more_than_none(seconds_of, style):
-    """Cookies of 100 KB, and a server that repeats half of each value in nearly a thousand fields."""
-    cookies = [f"name-{number}=value-{number:05d}-x" for number in range(4000)]
-    headers = [
-        word for some in (cookies[::2], cookies[1::2]) for word in ("-H", f"Cookie: {'; '.join(some)}")
-    ]
+def test_hundreds_of_secrets_cost_no_more_than_none(seconds_of, style):
+    """More cookies than a browser keeps; the server repeats half of each in nearly a thousand fields."""
+    headers = ["-H", "Cookie: " + "; ".join(f"name-{number}=value-{number:05d}-x" for number in range(200))]
     with scripted(sending(in_many(b"value-012"))) as server:
         none = seconds_of(style, server.url())
         taken = min(seconds_of(style, *headers, server.url()) for _ in range(2))
