@@ -58,7 +58,7 @@ The way to a server is a list of hops. Each is opened on the stream of the one b
 explains its own failures.
 
 What is touched, and in which sections; nothing of the kind happens elsewhere. The program connects to the
-hosts of the command line, those that redirects lead to with -L, the resolver, the proxies and the collector.
+hosts of the command line, those that redirects lead to with -L, the resolver and the proxies.
 It keeps nothing from one start to the next. README, "What it touches", says the same to users, and the worst
 that a hostile server can do:
 
@@ -257,7 +257,7 @@ SLO_KEYS = ("dns", "connect", "tls", "ttfb", "wait", "xfer", "total")
 LEAST_VALUES = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}
 STAT_KEYS = (*PHASES, "ttfb", "total", "send")  # of Timing
 SLO_STATS = ("min", "median", "p90", "p95", "p99", "max")
-EXPORT_OPTIONS = ("--json", "--har", "--prometheus")  # each names a file to be written
+EXPORT_OPTIONS = ("--json", "--har", "--prometheus", "--otlp")  # each names a file to be written
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 DEFAULT_PORTS = {"http": 80, "https": 443}  # of URLs
 GOOD_STATUSES = (range(400),)  # of the last step; --expect names others
@@ -272,9 +272,7 @@ MAX_ADDRESSES = 32  # addresses of a name
 MAX_COUNT = 10_000  # runs
 SIDES = "ABCDEFGH"  # the names of what --versus compares: the command line itself is A
 LONGEST_TIME = 24 * 3600  # seconds, of the times of the command line
-MAX_TRACES = 100  # runs that are sent to a collector in one request
 MAX_EVENTS = 1000  # in an export
-COLLECTOR_TIME = 5.0  # seconds for a collector in all: it must not hold up whoever waits for the exit code
 PIPE_PATIENCE = 5.0  # seconds that a named pipe may stay full before writing to it is given up
 MAX_HEADER_LINES = 1000
 MAX_COOKIES = 50  # of a domain
@@ -638,17 +636,10 @@ class Options(NamedTuple):
     interface: str | None = None  # where connections begin: its name, or an address of this machine
     label: str | None = None
     cert_days: int | None = None
-    tracing: Tracing | None = None
+    resource: Mapping[str, str] = {}  # what the traces of --otlp are of, by OpenTelemetry's names
+    propagate: bool = False  # each request names its span
     trace_id: str | None = None  # of the run under way
     expected: tuple[range, ...] = GOOD_STATUSES  # of the last step
-
-
-class Tracing(NamedTuple):
-    """Where traces go."""
-
-    sender: Options  # how the collector is asked
-    resource: dict[str, str]  # what the traces are of, by OpenTelemetry's names
-    propagate: bool  # each request names its span
 
 
 class Allowance(NamedTuple):
@@ -1012,7 +1003,7 @@ class Verdict(NamedTuple):
     """The outcome of the budgets."""
 
     judgements: tuple[Judgement, ...]
-    certificates: tuple[CertificateJudgement, ...]
+    certificates: tuple[CertificateJudgement, ...] = ()
 
     def having(self, *outcomes: str) -> list[Judgement]:
         return [each for each in self.judgements if each.outcome in outcomes]
@@ -2150,49 +2141,25 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 8d. Arguments for monitoring. Where a collector is, and what OpenTelemetry's variables say.
-TRACES_PATH = "/v1/traces"  # OTLP/HTTP
-HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"
-OWN_FIELDS = ("content-length", "content-type")  # of what is sent to the collector
-
-
+# 8d. Arguments for monitoring. What OpenTelemetry's variables say.
 def whole_characters(text: str) -> str:
     """Return text of the command line or environment as UTF-8 can hold it; other bytes become U+FFFD."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def parse_pairs(variable: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Read key=value,key=value, percent-encoded (W3C Baggage); raises UsageError, which never repeats any."""
-    text = environ.get(variable, "").encode("utf-8", "surrogateescape")
-    entries = text.split(b",") if text.strip() else []
-    pairs = []
-    for number, entry in enumerate(entries, 1):
-        try:
-            if re.search(b"%(?![0-9A-Fa-f]{2})", entry):
-                raise ValueError
-            parts = (urllib.parse.unquote_to_bytes(part.strip()) for part in entry.partition(b"="))
-            key, equals, value = (part.decode("utf-8") for part in parts)
-        except ValueError:
-            key = equals = value = ""
+def read_resource(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what traces are of: KEY=VALUE,KEY=VALUE, percent-encoded (W3C Baggage); raises UsageError, which
+    repeats none of it.
+    """
+    resource, text = {"service.name": "httphases"}, environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    for entry in text.split(",") if text.strip() else ():
+        parts = (urllib.parse.unquote(whole_characters(part.strip())) for part in entry.partition("="))
+        key, equals, value = parts
         if not key or not equals:
-            expected = "expected KEY=VALUE, with commas in between, percent-encoded"
-            raise UsageError(f"{variable}: entry {number} of {len(entries)} is malformed: {expected}")
-        pairs.append((key, value))
-    return pairs
-
-
-def parse_collector(text: str) -> Url:
-    """Return where traces are sent; raises UsageError."""
-    if re.match(r"(?i)https?://[^/?#\\]*@", text):
-        shown = f"--otlp '{foreign(mask_location(text))}'"
-        raise UsageError(f"{shown} holds a user name or password: give it as a header, in {HEADERS_VARIABLE}")
-    try:
-        url = parse_url(text)
-    except UsageError as error:
-        raise UsageError(f"--otlp: {error.message}") from None
-    path, mark, query = url.target.partition("?")
-    path = path.rstrip("/").removesuffix(TRACES_PATH) + TRACES_PATH
-    return url._replace(target=path + mark + query)
+            raise UsageError("OTEL_RESOURCE_ATTRIBUTES: expected KEY=VALUE,KEY=VALUE, percent-encoded")
+        resource[key] = value
+    service = environ.get("OTEL_SERVICE_NAME")
+    return {**resource, "service.name": whole_characters(service)} if service else resource
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2283,7 +2250,7 @@ exit codes (the first that applies, from the top):
    70 this machine refuses a thread, memory or a descriptor; nothing sent; or an internal error
    47 more than {MAX_REDIRECTS} redirects with -L
    75 network or TLS failure, deadline included, on any step
-   73 a report could not be written, or a collector did not take the traces
+   73 a report could not be written
    22 the last status is 400 or more, with --fail, or does not match --expect
     4 a budget was exceeded or could not be judged, or --cert-days was not kept
     0 success
@@ -2306,8 +2273,8 @@ examples:
 
 A time may have a unit: 300ms, 2s. Reported times are milliseconds, sizes are bytes as
 transferred. HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR,
-NO_COLOR, FORCE_COLOR and COLUMNS are honoured; with --otlp
-OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES too.
+NO_COLOR, FORCE_COLOR and COLUMNS are honoured; with --otlp OTEL_SERVICE_NAME and
+OTEL_RESOURCE_ATTRIBUTES too.
 """
 
 
@@ -2381,7 +2348,7 @@ OPTIONS = {  # by group: the spellings (the first long one names the value), the
     "into the systems that watch": (
         ("--prometheus", "PATH", "write metrics for node_exporter's textfile collector; - for stdout"),
         ("--label", "TEXT", "tell this probe from others, in all that is written for machines"),
-        ("--otlp", "URL", "send a trace of each run to this OpenTelemetry collector (OTLP/JSON over HTTP)"),
+        ("--otlp", "PATH", "write a trace of each run for OpenTelemetry, one a line; - for stdout"),
         ("--propagate", "", "with --otlp: name the trace to the server, in traceparent (W3C)"),
     ),
     "latency budgets": (
@@ -2421,7 +2388,7 @@ SEVERAL = ("--count", "--duration", "--versus", "--baseline")
 NEEDS = (  # an option, those of which it needs one, and why
     *((option, SEVERAL, ": it is for several runs") for option in ("--interval", "--reuse")),
     *((option, ("--cert",), ", the certificate of the key") for option in ("--key", "--key-password-file")),
-    ("--propagate", ("--otlp",), ": it names the trace that this sends"),
+    ("--propagate", ("--otlp",), ": it names the trace that this writes"),
 )
 
 
@@ -2581,6 +2548,9 @@ def check_files(args: argparse.Namespace) -> None:
     check_standard_input(args)
     if (args.json or "").lstrip().startswith(("{", "[")):
         raise UsageError("--json takes a path, where the export is written: a body goes with -d")
+    if re.match("(?i)https?://", args.otlp or ""):
+        send = "httphases -s -d @FILE -H 'Content-Type: application/json' URL"
+        raise UsageError(f"--otlp takes a path, where traces are written; this sends one: {send}")
     for option, path in list_exports(args).items():
         number = descriptor_of(path)
         try:
@@ -2605,29 +2575,6 @@ def check_routes(options: Options) -> None:
         if "socks5" in route.hops(options.request.url) and optional("socks") is None:
             why = f"{route.source}: a SOCKS proxy needs PySocks, which is not installed"
             raise UsageError(f"{why}: pip install PySocks, or use httphases.pyz, which contains it")
-
-
-def choose_tracing(args: argparse.Namespace, environ: Mapping[str, str]) -> Tracing | None:
-    """Return where traces go, None for nowhere; raises UsageError."""
-    if args.otlp is None:
-        return None
-    # The collector is asked its own way, by none of the options of what is measured.
-    url, fields = parse_collector(args.otlp), {}
-    for number, (name, value) in enumerate(parse_pairs(HEADERS_VARIABLE, environ), 1):
-        if name.lower() not in OWN_FIELDS:
-            fields[name.lower()] = parse_header(f"{HEADERS_VARIABLE}: entry {number}", f"{name}:{value}")
-    headers = tuple(fields.values())
-    request = Request("POST", url, headers, None)
-    sender = Options(request, NO_SECRETS, environ, max_time=COLLECTOR_TIME, http2=False)
-    check_routes(sender)
-    found = [(decode(value), True) for _, value in headers]
-    found += [pair for name, value in headers for pair in header_secrets(name, decode(value))]
-    secrets = index_secrets([*found, *secrets_of(sender)])
-    resource = {"service.name": "httphases", **dict(parse_pairs("OTEL_RESOURCE_ATTRIBUTES", environ))}
-    service = environ.get("OTEL_SERVICE_NAME")
-    if service:
-        resource["service.name"] = whole_characters(service)
-    return Tracing(sender._replace(secrets=secrets), resource, args.propagate)
 
 
 def warn_of_request(args: argparse.Namespace, request: Request) -> Iterator[str]:
@@ -2666,8 +2613,7 @@ def check_options(options: Options) -> None:
             if key.partition(".")[0] == "dns":
                 why = "with --all-addresses the name is looked up once, before all runs"
                 raise SloError(f"SLO key '{key}': {why}")
-    propagate = options.tracing is not None and options.tracing.propagate
-    if propagate and "traceparent" in field_names(options.request.headers):
+    if options.propagate and "traceparent" in field_names(options.request.headers):
         raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
 
 
@@ -2763,7 +2709,8 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
         baseline=read_baseline(args.baseline, options.max_time),
         label=args.label and whole_characters(args.label),
         cert_days=None if args.cert_days is None else parse_count("--cert-days", args.cert_days),
-        tracing=choose_tracing(args, environ),
+        resource={} if args.otlp is None else read_resource(environ),
+        propagate=args.propagate,
         expected=parse_expect(args.expect),
     )
 
@@ -6236,7 +6183,7 @@ def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
     if proxies[0] != proxies[1]:
         request = request._replace(headers=without_fields(request.headers, ["proxy-authorization"]))
     span_id = options.trace_id and new_id(8)
-    if options.tracing and options.tracing.propagate:
+    if options.propagate:
         parent = f"00-{options.trace_id}-{span_id}-01"  # W3C Trace Context: version, trace, span, sampled
         request = request._replace(headers=(*request.headers, ("traceparent", parent.encode("ascii"))))
     return CurrentStep(number, asked, request, route, Log(), wall_clock(), span_id=span_id)
@@ -6680,7 +6627,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
     Meanwhile `look` is called ten times a second, which may raise Stopped. Raises UsageError, Stopped, and
     whatever crashed.
     """
-    if options.tracing:
+    if "--otlp" in options.exports:
         options = options._replace(trace_id=new_id(16))  # a trace of its own
     state = RunState(turn, begin_step(1, options.request, options))
     begun = max(time.perf_counter_ns(), turn.due)
@@ -8768,11 +8715,6 @@ def attribute_list(attributes: Mapping[str, object]) -> list[dict[str, Any]]:
     return [{"key": key, "value": any_value(value)} for key, value in attributes.items() if value is not None]
 
 
-def finding_event(finding: Finding, at: int) -> dict[str, Any]:
-    attributes = {f"httphases.finding.{name}": value for name, value in finding_document(finding).items()}
-    return {"timeUnixNano": str(at), "name": "httphases.finding", "attributes": attribute_list(attributes)}
-
-
 def error_type(step: Step) -> str | None:
     """Return the kind of failure, or the status that is one."""
     if step.error:
@@ -8797,19 +8739,14 @@ def step_attributes(step: Step) -> dict[str, object]:
         "url.full": without_query(step.url.partition("#")[0]),
         **step_server(step),
         "http.request.resend_count": step.number - 1 or None,
-        "http.request.body.size": len(step.request.data),
         "error.type": error_type(step),
         "httphases.step_number": step.number,
         "httphases.ttfb_ms": step.timing.ms("ttfb"),
         "httphases.total_ms": step.timing.ms("total"),
         "network.peer.address": route.unix_socket or network.ip,
-        "network.local.address": network.local_ip,
         "tls.protocol.version": tls.version and tls.version.replace("TLSv", ""),
-        "tls.cipher": tls.cipher,
         "httphases.proxy": route.proxy and route.proxy.shown,
         "httphases.reused": network.reused,
-        "httphases.tcp_rtt_ms": to_ms(network.rtt_us),
-        "httphases.tcp_retransmits": network.retransmits,
         "network.peer.port": network.ip and network.port,
         "network.transport": route.unix_socket and "unix",
         "http.response.status_code": response and response.status,
@@ -8817,7 +8754,6 @@ def step_attributes(step: Step) -> dict[str, object]:
         "network.protocol.name": response and "http",
         "network.protocol.version": response and response.http_version.partition("/")[2],
         "httphases.error.phase": step.error and step.error.phase,
-        "httphases.error.hint": step.error and step.error.hint,
     }
 
 
@@ -8839,31 +8775,27 @@ def span_document(
 
 def step_spans(step: Step, run: Run, parent: str) -> Iterator[dict[str, Any]]:
     """Give the span of a step, and of each of its phases that took place."""
-    whole = (unix_nano(step.started_at), unix_nano(end_of(step)))
-    phases, begin = {}, whole[0]
-    for phase in PHASES:
-        spent = getattr(step.timing, phase)
-        if spent is not None and (phase != "tls" or step.url.startswith("https:")):
-            phases[phase] = (begin, begin + spent * 1000)
-            begin += spent * 1000
-    failed = step.error and step.error.phase
+    begin, failed = unix_nano(step.started_at), step.error and step.error.phase
     # Without the query of a URL, and what stands behind it: a quote may be part of the query.
     message, query, _ = (step.error.message if step.error else "").partition("?")
     message += query and "?..."
     yield span_document(
         run,
         step.request.method,
-        whole,
+        (begin, unix_nano(end_of(step))),
         error_type(step) is not None,
         message,
         spanId=step.span_id,
         kind=CLIENT,
         parentSpanId=parent,
         attributes=attribute_list(step_attributes(step)),
-        events=[finding_event(each, phases.get(each.phase or "", whole)[1]) for each in step.findings],
     )
-    for phase, bounds in phases.items():
-        yield span_document(run, phase, bounds, phase == failed, message, parentSpanId=step.span_id)
+    for phase in PHASES:
+        spent = getattr(step.timing, phase)
+        if spent is not None and (phase != "tls" or step.url.startswith("https:")):
+            bounds = (begin, begin + spent * 1000)
+            yield span_document(run, phase, bounds, phase == failed, message, parentSpanId=step.span_id)
+            begin += spent * 1000
 
 
 def run_spans(run: Run) -> Iterator[dict[str, Any]]:
@@ -8873,7 +8805,6 @@ def run_spans(run: Run) -> Iterator[dict[str, Any]]:
         "httphases.run_number": run.turn.number,
         "httphases.round": run.turn.round,
         **{f"httphases.{name}": value for name, value in variant_fields(run.turn.variant).items()},
-        "httphases.late_ms": to_ms(run.turn.late_us),
         "httphases.total_steps": len(run.steps),
         "httphases.slo_pass": run.verdict and run.verdict.passed,
     }
@@ -8883,30 +8814,23 @@ def run_spans(run: Run) -> Iterator[dict[str, Any]]:
         whole,
         not run.steps[-1].good,  # no other step can fail
         attributes=attribute_list(attributes),
-        events=[finding_event(finding, whole[1]) for finding in chain_findings(run)],
     )
     yield root
     for step in run.steps:
         yield from step_spans(step, run, root["spanId"])
 
 
-def span_texts(run: Run) -> Iterator[str]:
-    """Give the spans of a run as they are sent."""
+def otlp_export(report: Report) -> Iterator[bytes]:
+    """Give the trace of each run as an ExportTraceServiceRequest (OTLP/JSON), one a line."""
     import json
 
-    for span in run_spans(run):
-        yield json.dumps(span, allow_nan=False, separators=(",", ":"))
-
-
-def to_otlp(spans: Iterable[str], tracing: Tracing, host: str, label: str | None) -> bytes:
-    """Return an ExportTraceServiceRequest of all spans (OTLP/JSON)."""
-    import json
-
-    attributes = attribute_list({"host.name": host, **tracing.resource, "httphases.label": label})
-    scoped = {"scope": {"name": "httphases", "version": __version__}, "spans": []}
-    traces = {"resourceSpans": [{"resource": {"attributes": attributes}, "scopeSpans": [scoped]}]}
-    head, _, tail = json.dumps(traces).rpartition("[]")
-    return f"{head}[{','.join(spans)}]{tail}".encode("ascii")
+    options, scope = report.options, {"name": "httphases", "version": __version__}
+    named = {"host.name": report.host, **options.resource, "httphases.label": options.label}
+    resource = {"attributes": attribute_list(named)}
+    for run in report.runs:
+        scoped = {"scope": scope, "spans": list(run_spans(run))}
+        trace = {"resourceSpans": [{"resource": resource, "scopeSpans": [scoped]}]}
+        yield json.dumps(trace, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9966,7 +9890,7 @@ def has_rich() -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 30a. Main, what is outside: signals, standard streams, files, the collector. Nothing else is written to.
+# 30a. Main, what is outside: signals, standard streams, files. Nothing else is written to.
 ECHO = 0.03  # seconds in which a second signal does not count: timeout(1) sends each signal twice
 UNFINISHED: list[Callable[[], object]] = []  # what to call before a signal ends the process
 
@@ -10203,6 +10127,7 @@ class Export(NamedTuple):
 EXPORTS = {
     "--json": Export(json_export),
     "--har": Export(har_export),
+    "--otlp": Export(otlp_export),
     # Another user reads this file. After a crash it is not written: the age of the old one tells of it.
     "--prometheus": Export(exposition, of_crash=False, mode=0o644),
 }
@@ -10216,7 +10141,7 @@ def import_ahead(options: Options) -> bool:
     follows = options.follow or any(side.options.follow for side in options.sides)
     rich = draws and has_rich()
     needed = {
-        "json": options.exports or options.tracing,
+        "json": options.exports,
         "ipaddress": follows and without_proxy,  # for a host that a redirect leads to
     }
     for name, wanted in needed.items():
@@ -10234,34 +10159,6 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
             say(f"error: {title}: {step.error.message.rstrip('.')}. {step.error.hint}")
         if options.style != "waterfall" and turn is None:
             warn(options, *note_texts(step))
-
-
-def send_traces(report: Report) -> bool:
-    """Send the spans to the collector, if there is one, as a run of its own; tell whether it took them."""
-    options = report.options
-    if options.tracing is None:
-        return True
-    spans = (text for run in report.runs for text in span_texts(run))
-    sender, body = options.tracing.sender, to_otlp(spans, options.tracing, report.host, options.label)
-    sender = sender._replace(request=sender.request._replace(body=body, content_type="application/json"))
-    url = sender.request.url
-    try:
-        # Turn 2: what this machine refuses (a thread, memory) is a failed step then. In run 1 it ends all.
-        (step,) = measure(sender, ConnectionPool(TlsContexts(sender), sender), lambda _: None, Turn(2)).steps
-    except Exception as error:
-        refused = explain_unprepared(error)
-        if not refused:
-            raise
-        problem = refused.message
-    else:
-        response = step.answer
-        if response and 200 <= response.status < 300:
-            return True
-        problem = step.error.message if step.error else ""
-        if response:
-            problem = clip(f"it answered {response.status} {response.reason}".strip(), MAX_FOREIGN)
-    say(f"error: --otlp {url.scheme}://{bracketed(url.host)}:{url.port}: {problem}")
-    return False
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -10320,8 +10217,7 @@ class LiveReport:
 
     def wait(self, number: int) -> int | None:
         """Wait until a round is to be prepared, and return when it is due (0: at once); None for the end."""
-        kept = self._options.exports or self._options.tracing  # whoever may read the report
-        while (kept or self._has_reader) and not INTERRUPTION.signal:
+        while (self._options.exports or self._has_reader) and not INTERRUPTION.signal:
             due = self._due(number)
             if due is None:
                 self._report.planned = len(self._report.runs)
@@ -10447,7 +10343,7 @@ def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Seq
 
 def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
     """Measure run after run, until all are done, nobody wants more, or an interruption ends it. Raises
-    UsageError for more runs than there may be, or than traces that one message holds.
+    UsageError for more runs than there may be.
     """
     options, series = report.options, report.options.series
     variants = find_variants(pool, report, live)
@@ -10459,8 +10355,6 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
     if runs > MAX_COUNT:
         advice = "--count" if series.duration is None else "--duration, or raise --interval"
         raise UsageError(f"these are {runs} runs, at most {MAX_COUNT}: lower {advice}")
-    if options.tracing and runs > MAX_TRACES:
-        raise UsageError(f"--otlp: these are {runs} runs, at most {MAX_TRACES} are sent, all in one request")
     for variant, turn in each_turn(variants, report, live):
         try:
             run = measure(variant.options, pool, live.look, turn)
@@ -10517,13 +10411,11 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     if crash:
         raise crash
     INTERRUPTION.sums_up = False  # from here on a signal ends it at once
-    sent = send_traces(report)
     if INTERRUPTION.signal:
         return 128 + INTERRUPTION.signal
-    unwritten = not (all(wrote) and sent and live.whole)
     passed = report.verdict is None or report.verdict.passed
     codes = {code for run in report.runs for code in codes_of(run)}
-    return choose_exit_code(codes, options.fail, unwritten, passed)
+    return choose_exit_code(codes, options.fail, not (all(wrote) and live.whole), passed)
 
 
 # ---------------------------------------------------------------------------------------------------------

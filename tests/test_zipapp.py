@@ -314,7 +314,7 @@ WAYS = {
     "prometheus": ("-s --prometheus -", "httphases_success"),
     "HTTP/2": ("-s --json -", '"http_version": "HTTP/2"'),
     "HAR": ("-s --har -", '"httpVersion": "HTTP/2"'),
-    "traces": ("--otlp http://127.0.0.1:1", "otlp"),
+    "traces": ("-s --otlp -", "resourceSpans"),
     "socks": ("--metrics-only -x {socks}", "proxy=socks5:.* status=200|status=200 .*proxy=socks5:"),
     "idna": ("--metrics-only --resolve xn--tda.test:1:127.0.0.1 http://\u00fc.test:1/", "error=network"),
 }
