@@ -6260,6 +6260,7 @@ def tls_info(history: Log, options: Options) -> TlsInfo:
     if agreed is None:
         return NO_TLS
     chain, path = (tuple(map(parse_certificate, each)) for each in (agreed.certificates, agreed.path))
+    judged = chain if options.insecure else path or chain  # with -k OpenSSL tells a path that may end nowhere
     return agreed._replace(
         version="TLSv1.0" if agreed.version == "TLSv1" else agreed.version,
         certificates=(),
@@ -6267,9 +6268,7 @@ def tls_info(history: Log, options: Options) -> TlsInfo:
         verified=agreed.version is not None and not options.insecure,
         custom_ca=options.ca_bundle is not None,
         chain=chain,
-        first_to_end=min(
-            path or chain, key=lambda each: (each.not_after is None, each.not_after), default=None
-        ),
+        first_to_end=min(judged, key=lambda each: (each.not_after is None, each.not_after), default=None),
         client_cert="sent" in happened if options.identity else None,
         wanted="wanted" in happened,
     )
