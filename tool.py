@@ -312,7 +312,6 @@ LEAST_QUIET_US = 500_000  # what came later still flows
 LARGEST_OPTIONS = 40  # bytes of TCP's options, by which a full segment may be smaller than another
 SMALL_PACKET = 1200  # bytes that get through everywhere: IPv6 does not go below an MTU of 1,280
 JUMBO_FRAME = 9000  # bytes: what carries more is this machine's own loopback
-SHORTEST_TIMEOUT = 0.9  # s; of a resolver, a second with glibc
 
 # RFC 9110 section 5.6.2
 TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -3216,29 +3215,17 @@ def parse_certificate(der: bytes) -> Certificate:
 # ---------------------------------------------------------------------------------------------------------
 # 12a. Failures. What errors mean, in plain words, with one thing to try: first the tables, then the functions
 #     that choose from them. The hop or the exchange that failed asks here.
-SYSTEM_ERRORS = {
-    errno.ECONNREFUSED: "connection refused",
-    errno.ECONNRESET: "connection reset by the other side",
-    errno.ECONNABORTED: "connection aborted",
-    errno.EPIPE: "connection closed by the other side while sending",
-    errno.ETIMEDOUT: "no answer (timed out)",
-    errno.EHOSTUNREACH: "host unreachable",
-    errno.ENETUNREACH: "network unreachable",
-    errno.EADDRNOTAVAIL: "address not available on this machine",
-    errno.EACCES: "forbidden by this machine (firewall or policy)",
-    errno.EPERM: "forbidden by this machine (firewall or policy)",
-    errno.EINVAL: "not an address that can be reached from here",
-}
+FORBIDDEN_HINT = "A firewall or policy of this machine forbids it: check its rules and routes."
 CONNECT_HINTS = {
     errno.ECONNREFUSED: "The machine answers, but nothing listens on that port (or a firewall rejects it): "
     "check the port, and whether the service runs.",
     errno.EHOSTUNREACH: "No route there, or a router turned it away: check routing, firewalls and the host.",
     errno.ENETUNREACH: "This machine has no route to that network: check its own network configuration.",
     errno.ETIMEDOUT: "Packets vanish on the way: check the address, routing and firewalls.",
-    errno.ECONNRESET: "Something answers for that port and hangs up: check load balancers and firewalls.",
-    errno.EACCES: "A firewall or policy of this machine forbids it: check its rules and routes.",
-    errno.EPERM: "A firewall or policy of this machine forbids it: check its rules and routes.",
-    errno.EADDRNOTAVAIL: "This machine has no address to go there from: check its addresses and routes.",
+    errno.EACCES: FORBIDDEN_HINT,
+    errno.EPERM: FORBIDDEN_HINT,
+    errno.EADDRNOTAVAIL: "No local port is left for it (`ss -tan` lists them: keep connections in use, or "
+    "raise ip_local_port_range), or this machine has no address to go there from.",
     errno.EINVAL: "The route leads nowhere, or a link-local address lacks its zone (fe80::1%25eth0).",
 }
 UNIX_HINTS = {  # of connect() on a unix socket (unix(7))
@@ -3246,25 +3233,22 @@ UNIX_HINTS = {  # of connect() on a unix socket (unix(7))
     errno.ECONNREFUSED: "Check that it is a socket, and that the service runs. One that "
     "has ended may leave it behind.",
     errno.EACCES: "It takes the right to write to the socket, and to pass its folders: look at their modes.",
-    errno.EAGAIN: "The service does not take connections that wait for it: look at its load, and its log.",
 }
 BROKEN_SERVER = "The server, or something in front of it, is at fault: look at its log."
 HUNG_UP = "Check that the port speaks TLS; servers and firewalls do this to names and versions they dislike."
 CLOSED_EARLY = "The server or a load balancer hung up: look at its log, its time-outs and its limits."
 HTTP2_HINT = "The server, or something in front of it, is at fault; --http1.1 avoids HTTP/2."
 PROXY_ADDRESS_HINT = "Check that the address belongs to such a proxy, and look at the proxy's log."
+OUT_OF_REACH = (
+    "The proxy could not reach the target: check the target's name and port as the proxy sees them."
+)
 PROXY_HINTS = {
     407: "Give the proxy a user name and password, in its URL: http://user:password@host:port.",
     403: "The proxy's policy forbids this target or port: ask whoever runs the proxy.",
-    405: "This proxy does not tunnel (CONNECT): ask whoever runs it for one that does.",
-    502: "The proxy could not reach the target: check the target's name and port as the proxy sees them.",
-    503: "The proxy is overloaded, or the target is out of its reach: look at the proxy's log.",
-    504: "The target did not answer the proxy: check the target, and the network behind the proxy.",
+    **dict.fromkeys((502, 503, 504), OUT_OF_REACH),
 }
 SOCKS_HINTS = {
-    0x02: "The proxy's rules forbid this target: ask whoever runs it.",
-    0x03: "The network of the target is out of the proxy's reach.",
-    0x04: "The proxy could not find or reach the target: check its name and address as the proxy sees them.",
+    0x04: OUT_OF_REACH,
     0x05: "The target refused the proxy: check the target's port, and whether the service runs.",
     0x08: "Try the other address family (-4 or -6), or socks5h to let the proxy resolve the name.",
 }
@@ -3286,7 +3270,7 @@ LOOKUP_HINT = "Check the resolver of this machine."
 
 def words_of_system(error: Exception) -> str:
     """Put an error of the system in words, lower case, to follow what it happened to."""
-    return refusal_of(error) or SYSTEM_ERRORS.get(getattr(error, "errno", 0)) or reason_of(error).lower()
+    return refusal_of(error) or reason_of(error).lower()
 
 
 def explain_refusal(error: BaseException) -> NetworkError | None:
@@ -3313,39 +3297,22 @@ def family_option(options: Options) -> str:
     return "-4" if options.family == socket.AF_INET else "-6"
 
 
-def explain_servers(resolver: Resolver | None, listed: str, took: float) -> tuple[str, str]:
-    """Say why name servers gave no usable answer, and what to try; `listed`: which they are.
-
-    C libraries call SERVFAIL, REFUSED, a closed port and silence alike EAI_AGAIN; but silence takes longer.
-    """
-    if took >= SHORTEST_TIMEOUT:
-        message = "could not be looked up: the name servers gave no usable answer in time: "
-        hint = f"Check that those in /etc/resolv.conf{listed} can be reached: `nslookup NAME` asks them."
-        if not resolver or resolver.asks_both:
-            hint += " Or try -4 or -6: it may be that the question for one family alone is not answered."
-        return message + "they are silent, or refuse, or fail", hint
-    message = f"could not be looked up: nothing listens at the name server{listed}, or it fails or refuses"
-    hint = "/etc/resolv.conf names it. "
-    if resolver and all(server.startswith("127.") or server == "::1" for server in resolver.servers):
-        hint = "Check that what should answer there runs (systemd-resolved, dnsmasq), and that "
-        hint += "/etc/resolv.conf names it: where that names none, 127.0.0.1 is asked. "
-    hint += "`nslookup NAME` asks it; for SERVFAIL look at the name's own name servers, last at its DNSSEC."
-    return f"{message} (SERVFAIL, REFUSED)", hint
-
-
 def explain_lookup(
     host: str, options: Options, error: socket.gaierror, took: float, resolver: Resolver | None
 ) -> NetworkError:
-    """Say why a lookup failed: no such name, no such address, or a name server failed. It `took` so long (s).
+    """Say why a lookup failed: no such name, no such address, or a name server failed. It `took` some us.
 
     Where no name server can be reached, glibc says that the name is unknown.
     """
     wanted, no_data = FAMILY_NAMES.get(options.family), getattr(socket, "EAI_NODATA", -5)
     message, hint = f"{host} could not be looked up: {reason_of(error)}", LOOKUP_HINT
     listed = f" ({clip(', '.join(resolver.servers))})" if resolver else ""
-    if error.errno == socket.EAI_AGAIN:
-        what, hint = explain_servers(resolver, listed, took)
-        message = f"{host} {what}"
+    if error.errno == socket.EAI_AGAIN:  # SERVFAIL, REFUSED, a closed port and silence are all called so
+        message = f"{host} could not be looked up: no name server gave a usable answer in {length_text(took)}"
+        hint = (
+            f"Check those of /etc/resolv.conf{listed}; where that is this machine, whether systemd-resolved "
+            "or dnsmasq runs. `nslookup NAME` asks them, -4 or -6 for one family alone."
+        )
     elif wanted and error.errno in (socket.EAI_NONAME, no_data, getattr(socket, "EAI_ADDRFAMILY", -9)):
         option = family_option(options)
         message = f"{host} has no {wanted} address, which {option} asks for, or no such name exists"
@@ -3369,23 +3336,6 @@ def own_machine(host: str, ip: str) -> str:
     if not ours or is_ip(host) or "localhost" in host:
         return ""
     return f"{clip(host)} is {ip}, this machine itself"
-
-
-def no_port_left(peer: Peer) -> str:
-    """Say that this machine has no port left for a connection to a peer; empty where it has some.
-
-    Linux lists them, those that wait in TIME-WAIT too, with addresses as words of 32 bits (proc(5)).
-    """
-    packed = socket.inet_pton(peer.family, peer.ip.partition("%")[0])
-    words = struct.unpack(f"={len(packed) // 4}I", packed)
-    remote = "".join(f"{word:08X}" for word in words) + f":{peer.address[1]:04X}"
-    try:
-        found = read_file("/proc/net/tcp6" if peer.family == socket.AF_INET6 else "/proc/net/tcp")
-    except OSError:
-        return ""
-    count = sum(line.split()[2:3] == [remote.encode("ascii")] for line in found.splitlines())
-    full = f"no local port is left for this destination: {count} connections to it"
-    return f"{full} (ip_local_port_range, TIME_WAIT)" if count else ""
 
 
 def explain_silence(phase: str, host: str, last: Counters, since: Counters | None, pending: int) -> str:
@@ -3473,10 +3423,6 @@ TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> wha
     "bad_certificate": ("the server refused the client certificate, or the lack of one", ""),
     "unknown_ca": ("the server does not trust the CA of the client certificate", ""),
     "certificate_expired": ("the server says that the client certificate expired", ""),
-    "NO_TLS": (
-        "the server does not speak TLS on this port",
-        "Check the port: what answers there speaks neither TLS nor HTTP.",
-    ),
     "UNSUPPORTED_PROTOCOL": ("the server offers only TLS versions that are not allowed here", OLD_SERVER),
     "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": ("the server needs unsafe legacy TLS renegotiation", OLD_SERVER),
     "DH_KEY_TOO_SMALL": ("the server's Diffie-Hellman key is too small to be safe", OLD_SERVER),
@@ -3489,18 +3435,15 @@ CLIENT_CERT_HINTS = {  # by `TlsFailure.client_cert`
     "that kind, and to no proxy.",
 }
 # OpenSSL's verdicts on a chain are numbers: X509_V_ERR_*.
-ISSUER_VERDICTS = {
+VERDICTS = {  # those whose words differ from version to version, or are hard to understand
     18: "the certificate is self-signed",
     19: "the certificate's chain ends in a self-signed CA that is not trusted here",
-}
-VERDICTS = {  # those whose words differ from version to version, or are hard to understand
     7: "a signature in the certificate's chain is wrong",
     26: "the certificate is not meant for a server",
     66: "the certificate's key is too small to be safe",
     67: "the key of a CA in the certificate's chain is too small to be safe",
     68: "a signature in the certificate's chain is made with a hash too weak to be safe",
 }
-FURTHER_UP = "a certificate further up the chain"
 TO_THE_SECOND = "%Y-%m-%d %H:%M:%S UTC"
 
 
@@ -3512,6 +3455,7 @@ class TlsFailure(NamedTuple):
     chain: tuple[Certificate, ...]  # that the other side sent, its own first
     place: tuple[str, int]
     options: Options
+    proxy: Proxy | None  # it is that one's
     client_cert: bool | None  # the client certificate was sent; None where none was given
 
     @property
@@ -3557,29 +3501,25 @@ def certificate_name(certificate: Certificate) -> str:
 def validity_error(failure: TlsFailure) -> NetworkError:
     """Say which certificate of the chain expired (10), or is not valid yet (9)."""
     now, early = wall_clock(), failure.code == 9
-    verdict, hint = "expired", "Renew it on the server."
-    if early:
-        verdict = "is not valid yet"
-        hint = "Check the clock of this machine, then the certificate on the server."
-    hint = f"{hint} {INSECURE_HINT}"
-    moments = [each.not_before if early else each.not_after for each in failure.chain]
-    for each, moment in zip(failure.chain, moments):
-        if moment and (moment > now) == early:
-            days = in_days(moment, now)
-            by_how_much = f"is not valid yet for another {days}" if early else f"expired {days} ago"
-            message = f"the certificate {by_how_much}"
-            if each is not failure.certificate:
-                message = f"{FURTHER_UP} {by_how_much}: {foreign(certificate_name(each))}"
-            if early:
-                message += f" (notBefore {moment:{TO_THE_SECOND}}, this machine's time {now:{TO_THE_SECOND}})"
-            return NetworkError("tls", message, hint)
-    if not early and moments and all(moments):  # none that was sent: the expired one is trusted here
-        where, hint = "this machine's trust store", "Update the package ca-certificates of this machine."
+    verdict, place = "is not valid yet" if early else "expired", "on the server"
+    message = f"a certificate {verdict}"
+    moments = [(each, each.not_before if early else each.not_after) for each in failure.chain]
+    wrong = [(each, moment) for each, moment in moments if moment and (moment > now) == early]
+    if wrong:
+        (each, moment), *_ = wrong
+        days, field = in_days(moment, now), "notBefore" if early else "notAfter"
+        when = f"{verdict} for another {days}" if early else f"{verdict} {days} ago"
+        message = f"the certificate {when}"
+        if each is not failure.certificate:
+            message = f"a certificate further up the chain {when}: {foreign(certificate_name(each))}"
+        message += f" ({field} {moment:{TO_THE_SECOND}}, this machine's time {now:{TO_THE_SECOND}})"
+    elif moments and all(moment for _, moment in moments):  # one that was not sent, but is trusted here
+        place = "in this machine's trust store (package ca-certificates)"
         if failure.options.ca_bundle is not None:
-            where, hint = "the bundle given with --cacert", "Renew it in the bundle."
-        return NetworkError("tls", f"a CA certificate in {where} expired", f"{hint} {INSECURE_HINT}")
-    whose = FURTHER_UP if any(moments[:1]) else "the certificate"
-    return NetworkError("tls", f"{whose} {verdict}", hint)
+            place = "in the bundle given with --cacert"
+        message = f"a CA certificate {place} {verdict}"
+    hint = f"Check this machine's date, then {'the certificate' if early else 'renew it'} {place}."
+    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
 
 
 def and_more(names: Sequence[str], most: int, rest: str = " and {} more") -> str:
@@ -3611,54 +3551,42 @@ def name_error(failure: TlsFailure) -> NetworkError:
 
 def issuer_error(failure: TlsFailure) -> NetworkError:
     """Say that the issuer of a certificate is not trusted here, and how to name one that is."""
+    if failure.options.ca_bundle is None and not has_trust_store():
+        message = "this machine has no CA certificates, so no certificate can be verified"
+        hint = "Install the package ca-certificates, or pass a CA bundle with --cacert PATH."
+        return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
     own = last = failure.certificate
     for each in failure.chain[1:]:  # up to the last that the server's own leads to
         if each.common_name and f"CN={each.common_name}" in (last.issuer or ""):
             last = each
     issuer = f" ({foreign(last.issuer)})" if last.issuer else ""
-    whose = "certificate's issuer" if last is own else "issuer at the end of the certificate's chain"
-    message = ISSUER_VERDICTS.get(failure.code, f"the {whose} is unknown{issuer}")
-    lacking = f"bundle given with --cacert does not hold the CA that issued it{issuer}"
-    alone = "The server sent its own certificate alone: its intermediate may be missing there, or"
+    lacking = "its issuer is a private CA: --cacert PATH"
     if failure.options.ca_bundle is not None:
-        if failure.code in ISSUER_VERDICTS:
-            hint = f"The {lacking}."
-        elif last is not own:
-            hint = f"The {lacking}; or the server does not send all its intermediate certificates."
-        elif len(failure.chain) == 1:
-            hint = f"{alone} the {lacking}."
-        else:
-            hint = f"The server may not send its intermediate certificates; or the {lacking}."
-    elif not has_trust_store():
-        message = "this machine has no CA certificates, so no certificate can be verified"
-        hint = "Install the package ca-certificates, or pass a CA bundle with --cacert PATH."
-    elif failure.code == 18:
-        hint = "To trust it, pass it with --cacert PATH."
-    elif len(failure.chain) == 1:
-        hint = f"{alone} its issuer is a private CA: --cacert PATH."
-    else:
-        hint = "If it is an internal CA, pass its certificate with --cacert PATH; "
-        hint += "if not, the server may not send its intermediate certificates."
-    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
+        lacking = f"the bundle given with --cacert does not hold the CA that issued it{issuer}"
+    hint = f"{lacking[0].upper()}{lacking[1:]}"
+    if failure.code not in (18, 19):
+        hint += "; or the server does not send all its intermediate certificates"
+        if len(failure.chain) == 1:
+            alone = "The server sent its own certificate alone: its intermediate may be missing there"
+            hint = f"{alone}, or {lacking}"
+    whose = "certificate's issuer" if last is own else "issuer at the end of the certificate's chain"
+    message = VERDICTS.get(failure.code, f"the {whose} is unknown{issuer}")
+    return NetworkError("tls", message, f"{hint}. {INSECURE_HINT}")
 
 
 def tls_reason(failure: TlsFailure) -> str:
     """Return why TLS failed, by one name for all versions of OpenSSL and Python.
 
-    An alert of the other side is in lower case, as RFC 8446 section 6 names it, or a number where Python does
-    not know it yet; an error of this side is in upper case, as OpenSSL names it.
+    An alert of the other side is in lower case, as RFC 8446 section 6 names it; an error of this side, and an
+    alert that Python does not know yet, is in upper case, as OpenSSL names it.
     """
-    error, stream = failure.error, failure.stream
+    error = failure.error
     if isinstance(error, ssl.SSLZeroReturnError):
         return "close_notify"
     text = re.sub(r"^\[[^\]]*\]\s*|\s*\(_ssl\.c:[0-9]+\)$", "", str(error))
     reason = error.reason or text.upper().replace(" ", "_")
     alert = re.fullmatch(r"(?:SSLV3|TLSV1|TLSV13|SSL/TLS)_(?:ALERT_)?(\w+)", reason)
-    if alert:
-        return alert[1].lower()
-    if reason.startswith("UNKNOWN_ERROR") and stream.tap.alert is not None:
-        return "no_application_protocol" if stream.tap.alert == 120 else str(stream.tap.alert)
-    return "NO_TLS" if stream.stray and not stream.established else reason
+    return alert[1].lower() if alert else reason
 
 
 def tls_words(reason: str, failure: TlsFailure) -> tuple[str, str]:
@@ -3688,17 +3616,15 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
     if isinstance(failure.error, ssl.SSLCertVerificationError):
         rejected = f"the certificate was rejected: {failure.error.verify_message}"
         return NetworkError("tls", VERDICTS.get(failure.code, rejected), INSECURE_HINT)
-    reason, stray = tls_reason(failure), failure.stream.stray
+    if failure.stream.stray and not failure.stream.established:
+        where = "{}:{}".format(*failure.place)
+        ask = f"give it as -x http://{where}" if failure.proxy else f"ask for http://{where}/"
+        return NetworkError("tls", "the server does not speak TLS here", f"For plain HTTP {ask}.")
+    reason = tls_reason(failure)
     words, hint = tls_words(reason, failure)
     if reason == reason.lower():  # the name of the other side's alert stays beside what it means
-        return NetworkError("tls", f"{words} (alert {reason})", hint)
-    if reason == "NO_TLS" and (stray == b"HTTP/" or stray[:1] == b"<"):  # a page of errors alone is HTTP/0.9
-        hint = "Check the port; for plain HTTP ask for http://{}:{}/.".format(*failure.place)
-        if failure.options.unix_socket is not None:  # it has no port
-            hint = "Ask for http://; for https://, also behind a redirect, name a socket with TLS."
-        return NetworkError("tls", "the server speaks plain HTTP here, not TLS", hint)
-    began = f": it began with '{foreign(stray)}'" if stray else ""
-    return NetworkError("tls", words + began, hint)
+        words = f"{words} (alert {reason})"
+    return NetworkError("tls", words, hint)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -3999,7 +3925,7 @@ class SocketStream(Stream):
 # A private attribute of CPython (3.8 and later), set past ssl.py, which would run Python code of its own for
 # every message. Through it OpenSSL shows the messages of a handshake. In a Python without it everything else
 # works, but a failed handshake shows no certificate, a chain is its first certificate alone, and nothing is
-# known of a HelloRetryRequest, of the alert that came, and of whether a client certificate was asked for.
+# known of a HelloRetryRequest, and of whether a client certificate was asked for.
 MESSAGE_CALLBACK = getattr(ssl.SSLContext.__base__, "_msg_callback", None)
 MAX_RECORD = 16384 + 2048  # bytes of ciphertext in one (RFC 5246 section 6.2.3)
 RECORD_HEADER = struct.Struct(">BBxH")  # kind, version, length (RFC 8446 section 5.1)
@@ -4030,8 +3956,8 @@ def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
 
 
 class HandshakeTap:
-    """Watch the messages of a handshake for what OpenSSL forgets when it fails: the other side's certificates
-    and last alert, and whether a certificate of ours was asked for and sent, which may happen later too (RFC
+    """Watch the messages of a handshake for what OpenSSL forgets when it fails: the other side's
+    certificates, and whether a certificate of ours was asked for and sent, which may happen later too (RFC
     8446 section 4.6.2): "wanted" and then perhaps "sent" are put into `happened`.
     """
 
@@ -4039,19 +3965,15 @@ class HandshakeTap:
         self._tls = tls
         self.happened: list[str] = []
         self._certificates = (b"", 0)  # the message that held them, and the version of TLS
-        self.alert: int | None = None  # the other side's, where it had the last word
 
     def __call__(
         self, tls: object, direction: str, version: int, content: int, kind: int, data: bytes
     ) -> None:
-        """Take a message of a handshake, or an alert, as OpenSSL passes it on (RFC 8446 sections 4 to 6)."""
+        """Take a message of a handshake as OpenSSL passes it on (RFC 8446 section 4)."""
         if tls is not self._tls:
             return  # the steps of a run share a context, and a callback belongs to a context
         came = direction == "read"
-        if content == 21:  # an alert: level, description
-            # After a warning OpenSSL goes on: what ends the handshake then has a reason of its own.
-            self.alert = data[1] if came and len(data) == 2 and data[0] == 2 else None
-        elif (content, kind, came) == (22, 11, False) and any(each_certificate(data, version)):  # our own
+        if (content, kind, came) == (22, 11, False) and any(each_certificate(data, version)):  # our own
             self.happened.append("sent")
         elif (content, kind, came) == (22, 13, True):  # CertificateRequest
             self.happened.append("wanted")
@@ -4081,7 +4003,7 @@ class TlsStream(Stream):
     def __init__(self, context: ssl.SSLContext, name: str) -> None:
         super().__init__()
         self.established = False
-        self.stray = b""  # what came in place of the header of a record
+        self.stray = False  # something else than a record of TLS came
         self._failure: ssl.SSLError | None = None  # to be raised by the next call
         self._rest = 0  # bytes of the newest record that are still to be read
         self.answered = 0  # when the other side's flight came that ended the handshake, 0 if ours did
@@ -4206,7 +4128,7 @@ class TlsStream(Stream):
                 return count
             kind, version, length = RECORD_HEADER.unpack_from(self._buffer)
             if not (20 <= kind <= 24 and version == 3 and length <= MAX_RECORD):
-                self.stray = bytes(self._buffer[:5])
+                self.stray = True
                 return count  # OpenSSL fails on it now; the rest might never come
             end = 5 + length
         count = self._receive_to(end, count)
@@ -5649,18 +5571,14 @@ class Tcp(Hop):
     def explain(self, error: Exception, history: Log) -> NetworkError:
         failed = sorted((dial for dial in history.dials if dial.error), key=lambda dial: dial.ended or 0)
         tried = f" ({len(failed)} addresses tried)" if len(failed) > 1 else ""
-        hint = CONNECT_HINTS.get(getattr(error, "errno", 0), "Check the network of this machine.")
-        words, used_up = words_of_system(error), ""
-        first = history.dials[0].peer if history.dials else None
-        if getattr(error, "errno", 0) == errno.EADDRNOTAVAIL and first and not self.options.interface:
-            used_up = no_port_left(first)
+        hint = CONNECT_HINTS.get(
+            getattr(error, "errno", 0), "Check the address, firewalls, and the network of this machine."
+        )
         peer = failed[0].peer if failed and self.looks_up else None
         own = peer and own_machine(self.place[0], peer.ip)
         if own:
             hint = f"Look at /etc/hosts, and at who answers for that name: {own}."
-        if used_up:
-            hint = "`ss -tan` or `netstat -tan` lists them: keep connections in use, or give more ports."
-        message = f"no connection to {self._where(failed[:1])}: {used_up or words}{tried}"
+        message = f"no connection to {self._where(failed[:1])}: {words_of_system(error)}{tried}"
         return NetworkError("network", message, hint)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
@@ -5720,9 +5638,10 @@ class Unix(Hop):
         return self.opened_at
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
-        hint = UNIX_HINTS.get(getattr(error, "errno", 0), "Check the path, and the service behind it.")
-        words = refusal_of(error) or reason_of(error).lower()
-        return NetworkError("network", f"no connection to {self._where}: {words}", hint)
+        hint = UNIX_HINTS.get(
+            getattr(error, "errno", 0), "Check the path, and the load and log of the service."
+        )
+        return NetworkError("network", f"no connection to {self._where}: {words_of_system(error)}", hint)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         return NetworkError("timeout", f"no connection to {self._where} within {limit}", NO_CONNECTION_HINT)
@@ -5785,7 +5704,7 @@ class Tls(Hop):
         if self.options.identity or self.proxy:
             sent = "sent" in tap.happened
         chain = tuple(map(parse_certificate, tap.certificates))
-        return explain_tls(TlsFailure(error, self.stream, chain, self.place, self.options, sent))
+        return explain_tls(TlsFailure(error, self.stream, chain, self.place, self.options, self.proxy, sent))
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if self.proxy:
@@ -6020,9 +5939,9 @@ class Way:
             *_, tls = (hop for hop in self._hops[: history.hop + 1] if isinstance(hop, Tls))
             found = tls.explain(error, history)
         elif isinstance(error, socket.gaierror):
-            hop, took = self._hops[history.hop], time.perf_counter() - history.start / 1e9
+            hop, took = self._hops[history.hop], time.perf_counter_ns() - history.start
             resolver = read_resolver(hop.options)
-            found = explain_lookup(hop.place[0], hop.options, error, took, resolver)
+            found = explain_lookup(hop.place[0], hop.options, error, took / 1000, resolver)
         else:
             found = stage.explain(error, history)
         if history.kept and history.first_byte is None and found.kind in ("network", "protocol"):

@@ -113,7 +113,7 @@ NAMES = {
     "no-ipv4": (["-4", "http://six.test/"], ["six.test", "IPv4"], ["-4"]),
     "literal-of-ipv6": (["-4", "http://[::1]/"], ["IPv4"], ["-4"]),
     "literal-of-ipv4": (["-6", "http://127.0.0.1/"], ["IPv6"], ["-6"]),
-    "broken": (["http://broken.test/"], ["broken.test", "SERVFAIL"], ["nslookup broken.test`", "DNSSEC"]),
+    "broken": (["http://broken.test/"], ["broken.test", "no name server", " ms$"], ["nslookup broken.test`"]),
 }
 
 
@@ -133,8 +133,8 @@ def test_a_name_server_that_nothing_listens_at_is_named_with_what_should(run_too
         address = names.address
     failed = fail(run_tool, "http://four.test/", resolver=f"{address}\nsearch a.test b.test")
     assert (failed.kind, failed.phase) == ("dns", "dns")
-    says(failed.message, rf"four\.test.*nothing listens at the name server \({re.escape(address)}\)")
-    says(failed.hint, r"systemd-resolved, dnsmasq.*resolv\.conf.*nslookup four\.test.*DNSSEC\.$")
+    says(failed.message, r"four\.test.*no name server gave a usable answer in [0-9.]+ ms$")
+    says(failed.hint, rf"{re.escape(address)}.*systemd-resolved or dnsmasq.*nslookup four\.test")
     assert "not found" not in failed.message and "a.test" not in failed.hint
 
 
@@ -153,8 +153,8 @@ def test_name_servers_that_answer_nothing_may_be_out_of_reach(run_tool, tmp_path
     with path(tmp_path) as way, way.far(dns_server(ZONE)) as names:
         way.name_servers(names.address, options="timeout:1 attempts:1")
         failed = fail(run_tool, "http://silent.test/", within=way.near)
-    says(failed.message, "silent.test", "silent, or refuse, or fail")
-    says(failed.hint, "can be reached", "nslookup silent.test")
+    says(failed.message, "silent.test", r"no name server gave a usable answer in 1\.[0-9] s$")
+    says(failed.hint, "nslookup silent.test")
 
 
 def test_a_resolver_that_does_not_answer_in_time_points_at_the_name_servers(run_tool):
@@ -200,9 +200,9 @@ def test_a_timeout_names_the_addresses_that_gave_no_answer(run_tool):
 
 
 ROUTES = {
-    "none": ("true", "network unreachable", "route|network"),
-    "unreachable": ("ip route add unreachable 192.0.2.0/24", "host unreachable", "host|route"),
-    "prohibit": ("ip route add prohibit 192.0.2.0/24", "forbidden|prohibited", "firewall|policy|route"),
+    "none": ("true", "network is unreachable", "route|network"),
+    "unreachable": ("ip route add unreachable 192.0.2.0/24", "no route to host", "host|route"),
+    "prohibit": ("ip route add prohibit 192.0.2.0/24", "permission denied", "firewall|policy|route"),
     "blackhole": ("ip route add blackhole 192.0.2.0/24", "192.0.2.1", "route|address"),
 }
 
@@ -435,9 +435,9 @@ PROXIES = {
     "407": ("http", refusing("407 Who are you"), ["407 Who are you"], ["user", "password|user name"]),
     "407-again": ("http://me:wrong-pass@", refusing("407 No"), ["407 No"], ["check|refused|wrong"]),
     "403": ("http", refusing("403 Never"), ["403 Never"], ["polic|forbid|NO_PROXY"]),
-    "405": ("http", refusing("405 Not me"), ["405 Not me"], ["CONNECT|tunnel"]),
+    "405": ("http", refusing("405 Not me"), ["405 Not me"], ["whoever runs it"]),
     "502": ("http", refusing("502 No way"), ["502 No way"], ["target"]),
-    "503": ("http", refusing("503 Later"), ["503 Later"], ["proxy", "overload"]),
+    "503": ("http", refusing("503 Later"), ["503 Later"], ["proxy", "target"]),
     "504": ("http", refusing("504 Too slow"), ["504 Too slow"], ["target"]),
     "hangs-up": ("http", after_request("", "close"), ["hung up|closed"], ["proxy"]),
     "resets": ("http", after_request("", "reset"), ["reset"], ["proxy"]),
