@@ -435,6 +435,7 @@ PROXIES = {
     "407": ("http", refusing("407 Who are you"), ["407 Who are you"], ["user", "password|user name"]),
     "407-again": ("http://me:wrong-pass@", refusing("407 No"), ["407 No"], ["check|refused|wrong"]),
     "403": ("http", refusing("403 Never"), ["403 Never"], ["polic|forbid|NO_PROXY"]),
+    "speaks-no-tls": ("https", in_turn((5, b"HTTP/1.1 400 Bad\r\n\r\n")), ["speak TLS"], ["as -x http://127"]),
     "405": ("http", refusing("405 Not me"), ["405 Not me"], ["whoever runs it"]),
     "502": ("http", refusing("502 No way"), ["502 No way"], ["target"]),
     "503": ("http", refusing("503 Later"), ["503 Later"], ["proxy", "target"]),
