@@ -7827,22 +7827,6 @@ def without_query(url: str) -> str:
     return url.partition("?")[0]
 
 
-def run_line(run: Run) -> str:
-    """Return a short line: statuses, of a long chain the first and the last, and how long all steps took."""
-    end, statuses = run.steps[-1], [str(step.answer.status) for step in run.steps if step.answer]
-    if len(statuses) > 4:
-        statuses[1:-1] = ["…"]
-    told = [" ".join(statuses)] if statuses else []
-    if end.error:
-        told.append(f"failed {failed_where(end.error)}")
-    else:
-        wait, total = (sum(getattr(step.timing, key) or 0 for step in run.steps) for key in ("wait", "total"))
-        told += ["kept"] if end.network.reused else []
-        told += [f"wait {fixed(to_ms(wait), 1)}", f"total {fixed(to_ms(total), 1)} ms"]
-    title = " ".join(filter(None, (f"Run {run.turn.number}", end.network.ip)))
-    return f"{title}: " + "  ".join(told)
-
-
 def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
     decimals, unit = (1, "ms") if compact else (3, "")
     return [f"{name}={fixed(to_ms(us), decimals, unit)}" for name, us in times.items()]
@@ -10084,18 +10068,16 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
 LEAD = 20_000_000  # ns before its start that a run is prepared: earlier, what is warmed up would grow cold
 SLICE = 0.05  # seconds from one look at whether the series is still wanted to the next
 SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to the next
-TOLD_IN_FULL = 20  # with more runs, a waterfall has no line for each
 MAX_TOLD = 100  # changes that are told as they come
 SHOW_PHASE_AFTER = 1_000_000_000  # ns: of a run of a series that takes longer is said what it does
 
 
 class LiveReport:
-    """What is printed during a series: each run, or what has changed; on a terminal what is under way."""
+    """What is printed during a series: its lines; on a terminal what has changed, and what is under way."""
 
-    def __init__(self, report: Report, rich: bool) -> None:
-        self._report, self._options, self._rich = report, report.options, rich
-        options = report.options
-        self._silent = options.style == "silent"
+    def __init__(self, report: Report) -> None:
+        self._report, options = report, report.options
+        self._options, self._silent = options, options.style == "silent"
         self.status = StatusLine(None if self._silent else sys.stderr, options.environ)
         # An export to stdout has it for itself, the report goes to stderr: if that is closed, no failure.
         gives_way = any(map(is_stdout, options.exports.values()))
@@ -10103,17 +10085,7 @@ class LiveReport:
         self._has_reader = not (gives_way and self.stream is None)
         self.whole = True  # all of it could be written so far
         self._progress = ""  # of a series
-        self._tells_all = True  # each run, not only what has changed with it
-        self._explained: set[str] = set()  # kinds of failures
         self._told = 0  # changes
-
-    def expect(self, variants: int) -> None:
-        """Set how many runs to expect. Without variants the lookup has failed, which is the one run."""
-        series = self._options.series
-        self._report.planned = series.runs(variants) if variants else 1
-        many = self._report.planned > TOLD_IN_FULL or series.duration is not None
-        compared = bool(self._options.sides) or series.every_address
-        self._tells_all = self._options.style != "waterfall" or not (many or compared)
 
     def _due(self, number: int) -> int | None:
         """Return when a round is due (ns of perf_counter): 0 for at once, None if the series is over by then.
@@ -10150,49 +10122,32 @@ class LiveReport:
         return None
 
     def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
-        """Print the lines of a run that has ended, or only what has changed with it."""
+        """Print the lines of a run that has ended, and on a terminal what has changed with it."""
         if self._options.series.single:
             return
         self.status.clear()
         warn_about(run, self._options, run.turn)
-        if self._silent:
-            return
-        if self._options.style != "waterfall":
-            lines = run_lines(run, self._options.style, run.turn)
-            self.print(lambda: self.stream.write("".join(visible(line) + "\n" for line in lines)))
-        elif self._tells_all:
-            self._paint([Span(run_line(run), "" if run.steps[-1].good else "bad")])
-        elif sys.stdout is not None and sys.stdout.isatty():
-            self._paint_changes(run, events)
-            return
-        if sys.stderr is not None and sys.stderr.isatty():
-            for line in self._change_lines(run, events):
-                say(line.text, "")
+        if self._options.style == "waterfall":
+            self._print_lines(self._change_lines(events) if self.stream and self.stream.isatty() else ())
+        elif not self._silent:
+            self._print_lines(run_lines(run, self._options.style, run.turn))
+            for line in self._change_lines(events) if sys.stderr and sys.stderr.isatty() else ():
+                say(line, "")
 
-    def _change_lines(self, run: Run, events: Iterable[SeriesEvent]) -> Iterator[Span]:
+    def _change_lines(self, events: Iterable[SeriesEvent]) -> Iterator[str]:
         """Give a line for each of the first changes, and one that says that it is the last."""
-        tones = {"status": "" if run.steps[-1].good else "bad", "recovered": "good"}
         for event in events:
             self._told += 1
             if self._told <= MAX_TOLD:
                 where = " ".join(filter(None, (f"run {event.run}", event.variant)))
-                yield Span(f"{clock_text(event.at)} {where}: {event.text}", tones.get(event.kind, ""))
+                yield f"{clock_text(event.at)} {where}: {event.text}"
             elif self._told == MAX_TOLD + 1:
-                yield Span("further changes are only counted")
+                yield "further changes are only counted"
 
-    def _paint_changes(self, run: Run, events: Iterable[SeriesEvent]) -> None:
-        """Print what has changed, and below the first failure of a kind why and what to try."""
-        changes: list[Block] = [*self._change_lines(run, events)]
-        error = run.steps[-1].error
-        if changes and error and error.kind not in self._explained:
-            self._explained.add(error.kind)
-            changes.append(Fields(list(why_rows(error))))
-        if changes:
-            self._paint(changes)
-
-    def _paint(self, blocks: Iterable[Block]) -> None:
-        environ = self._options.environ
-        self.print(lambda: choose_painter(self.stream, environ, self._rich).paint(blocks))
+    def _print_lines(self, lines: Iterable[str]) -> None:
+        text = "".join(visible(line) + "\n" for line in lines)
+        if text:
+            self.print(lambda: self.stream.write(text))
 
     def print(self, write: Callable[[], object]) -> None:
         """Write to the report, as long as that works and somebody reads it."""
@@ -10245,7 +10200,7 @@ def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Seq
         run = measure(options, pool, live.look, Turn(0, 0, lookup=True))
         (step,) = run.steps
         if step.error:
-            live.expect(0)
+            report.planned = 1
             live.tell(*report.add(Run((step._replace(turn=Turn()),), False, Turn(), run.started, run.ended)))
             return []
         report.lookup_us = step.timing.total
@@ -10267,9 +10222,8 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
     variants = find_variants(pool, report, live)
     if not variants:
         return
-    live.expect(len(variants))
     report.variants = [variant.name for variant in variants]
-    runs = report.planned
+    runs = report.planned = series.runs(len(variants))
     if runs > MAX_COUNT:
         advice = "--count" if series.duration is None else "--duration, or raise --interval"
         raise UsageError(f"these are {runs} runs, at most {MAX_COUNT}: lower {advice}")
@@ -10304,7 +10258,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     Raises ToolError. After a crash it reports what was measured before, then raises.
     """
     report = Report(options)
-    live = LiveReport(report, rich)
+    live = LiveReport(report)
     crash = None
     gc.freeze()
     UNFINISHED.append(live.status.clear)

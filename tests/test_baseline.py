@@ -287,7 +287,7 @@ def test_the_drawn_report_has_both_and_a_sentence(run_tool, site, export, tmp_pa
     now = tmp_path / "now.json"
     result = run_tool("--json", now, *words, terminal="out", columns=columns, without=without)
     assert result.code == 4
-    lines = [line.rstrip("\r") for line in lines_of(result.out) if not line.startswith("Run ")]
+    lines = [line.rstrip("\r") for line in lines_of(result.out)]
     assert [line for line in lines if cells(line) > columns] == []
     rows = [[cell.strip() for cell in re.split("[│|]", line)[1:3]] for line in lines]
     assert ["before", "-"] in rows and ["now", "200"] in rows
