@@ -23,7 +23,7 @@ import pytest
 import tool
 from checks import check_document, flat
 from conftest import PATIENCE, has
-from frames import frame, read_frames
+from frames import Conversation, frame
 from paths import path
 from servers import (
     SERVFAIL,
@@ -510,7 +510,7 @@ HTTP2 = {
 @pytest.mark.parametrize(("data", "phase", "message", "hint"), HTTP2.values(), ids=HTTP2)
 def test_a_failure_of_http2_is_explained(call_tool, authority, data, phase, message, hint):
     def script(peer):
-        read_frames(peer)
+        Conversation(peer).read_head()
         peer.send(data)
         peer.read_to_end()
 

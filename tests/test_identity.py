@@ -21,8 +21,7 @@ import pytest
 
 from checks import check_usage_error, flat
 from conftest import PATIENCE, TOOL
-from conversations import PREFACE
-from frames import settings
+from frames import PREFACE, settings
 from inside import failure, here, only_step
 from relays import relay_proxy
 from servers import Peer, Reply, debian_program, free_port, http_server, scripted

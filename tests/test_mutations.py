@@ -22,10 +22,10 @@ from frames import (
     PING,
     STATUS_200,
     WINDOW_UPDATE,
+    Conversation,
     field,
     frame,
     head,
-    read_frames,
     settings,
 )
 from servers import Peer, scripted
@@ -121,7 +121,7 @@ def test_no_change_to_a_conversation_over_http2_does_harm(call_tool, authority, 
     cases = [mutate(choice.choice(HTTP2), choice) for _ in range(60)]
 
     def script(peer: Peer) -> None:
-        read_frames(peer)
+        Conversation(peer).read_head()
         peer.send(cases[peer.number])
 
     with scripted(script, tls=authority.context(alpn=("h2",))) as server:

@@ -20,8 +20,18 @@ import pytest
 
 from checks import flat, run_lines, summaries
 from conftest import PATIENCE
-from conversations import conversing
-from frames import END_HEADERS, HEADERS, PING, RST_STREAM, SETTINGS, STATUS_200, frame
+from frames import (
+    DATA,
+    FRAME_SIZE,
+    HEADER_TABLE_SIZE,
+    HEADERS,
+    MAX_STREAMS,
+    PING,
+    PINGED,
+    WINDOW_SIZE,
+    conversing,
+    frame,
+)
 from inside import here
 from mint import session_tickets
 from paths import ANY, FAR, Rule, path
@@ -358,7 +368,7 @@ class Frames:
     With a gate `last` the answers lead there.
     """
 
-    def __init__(self, between=None, instead=None, last=None, **settings):
+    def __init__(self, between=None, instead=None, last=None, settings=()):
         self.between, self.instead, self.last, self.settings = between, instead, last, settings
         self.asked, self.count = [], itertools.count(1)
 
@@ -373,13 +383,13 @@ class Frames:
 
     def talk(self, c):
         c.read_preface()
-        c.send(c.settings(**self.settings))
+        c.send(c.settings(*self.settings))
         while True:
-            frame = c.read_until("Headers")
-            while "END_STREAM" not in frame.flags:
-                frame = c.read_until("Data")
-                c.send(c.window(max(1, len(frame.data)), 0))
-            number, stream = next(self.count), frame.stream_id
+            frame = c.read_until(HEADERS)
+            while not frame.ends:
+                frame = c.read_until(DATA)
+                c.send(c.window(max(1, len(frame.payload)), 0))
+            number, stream = next(self.count), frame.stream
             self.asked.append((c.peer.number, stream))
             if self.instead and self.instead(c, number, stream):
                 continue
@@ -392,9 +402,8 @@ class Frames:
 
 
 def answer(c, stream, *fields):
-    head, data = c.headers(302 if fields else 200, *fields), c.data(b"ok", end=True)
-    head.stream_id = data.stream_id = stream
-    c.send(head, data)
+    status = 302 if fields else 200
+    c.send(c.headers(status, *fields, stream=stream), c.data(b"ok", end=True, stream=stream))
 
 
 def framed(authority, count, *options, code=0, **script):
@@ -413,23 +422,23 @@ def framed(authority, count, *options, code=0, **script):
 @pytest.mark.parametrize("size", [0, 60_000])
 def test_runs_share_a_connection_stream_by_stream(authority, size):
     options = ["-d", "x" * size] if size else []
-    steps, asked = framed(authority, 3, *options, initial_window_size=1 << 20, max_concurrent_streams=1)
+    steps, asked = framed(authority, 3, *options, settings=((WINDOW_SIZE, 1 << 20), (MAX_STREAMS, 1)))
     assert warmth(steps) == [False, True, True]
     assert asked == [(0, 1), (0, 3), (0, 5)]
 
 
 SAID = {  # what is sent while the connection is idle, and the reason of a new one; none where it is kept
-    "ping": (lambda c: frame(PING, b"12345678", 0, 0), None),
-    "settings": (lambda c: c.settings(header_table_size=0, max_frame_size=1 << 20), None),
+    "ping": (lambda c: PINGED, None),
+    "settings": (lambda c: c.settings((HEADER_TABLE_SIZE, 0), (FRAME_SIZE, 1 << 20)), None),
     "window": (lambda c: c.window(1000, 0), None),
-    "shrink": (lambda c: c.settings(initial_window_size=100), None),
-    "reset of an upload": (lambda c: frame(RST_STREAM, bytes(4), 0, c.frames[-1].stream_id), None),
+    "shrink": (lambda c: c.settings((WINDOW_SIZE, 100)), None),
+    "reset of an upload": (lambda c: c.reset(0, c.frames[-1].stream), None),
     "half a frame": (lambda c: frame(PING, b"ping", 0, 0, 8), "not all of it"),
     "a frame without sense": (lambda c: c.window(0, 0), "HTTP/2"),
-    "no further stream": (lambda c: c.settings(max_concurrent_streams=0), "no further HTTP/2 stream"),
+    "no further stream": (lambda c: c.settings((MAX_STREAMS, 0)), "no further HTTP/2 stream"),
     "goaway": (lambda c: c.goaway(2**31 - 1, 0, b"too idle"), "connection (NO_ERROR: too idle)"),
-    "settings without end": (lambda c: frame(SETTINGS, b"", 0, 0) * 400, "went on and on"),
-    "the next answer": (lambda c: frame(HEADERS, STATUS_200, END_HEADERS, 3), "not asked for"),
+    "settings without end": (lambda c: c.settings() * 400, "went on and on"),
+    "the next answer": (lambda c: c.headers(stream=3), "not asked for"),
 }
 
 
@@ -451,7 +460,7 @@ def test_what_a_server_says_while_idle_is_answered_or_the_reason_of_a_new_connec
 
 UNANSWERED = {
     "goaway": lambda c, stream: c.goaway(1),
-    "reset": lambda c, stream: frame(RST_STREAM, bytes([0, 0, 0, 7]), 0, stream),
+    "reset": lambda c, stream: c.reset(7, stream),
     "nothing": lambda c, stream: b"",
 }
 
@@ -479,8 +488,7 @@ def test_frames_of_another_stream_without_end_are_chatter(authority, kind):
     def instead(c, number, stream):
         if number == 2:
             late = c.headers(None, ("x-late", "1"), end=True) if kind == "headers" else c.window(1, 1)
-            late.stream_id = 1
-            c.send(*[late] * 1100)
+            c.send(late * 1100)
         return number == 2
 
     steps, _ = framed(authority, 2, instead=instead, code=75)
@@ -495,12 +503,13 @@ def test_the_end_of_an_earlier_stream_is_not_the_end_of_this_one(authority, kind
     def instead(c, number, stream):
         if number == 1:
             return False
-        head, data = c.headers(200), c.data(b"ok", end=True)
-        late = c.headers(None, ("x-late", "1"), end=True) if kind == "headers" else c.data(b"late", end=True)
-        head.stream_id, data.stream_id, late.stream_id = stream, stream, stream - 2
-        c.send(head, late)
+        if kind == "headers":
+            late = c.headers(None, ("x-late", "1"), end=True, stream=stream - 2)
+        else:
+            late = c.data(b"late", end=True, stream=stream - 2)
+        c.send(c.headers(200, stream=stream), late)
         c.peer.wait(0.03)
-        c.send(data)
+        c.send(c.data(b"ok", end=True, stream=stream))
         return True
 
     steps, asked = framed(authority, 3, instead=instead)
@@ -517,13 +526,13 @@ def test_credit_of_an_earlier_stream_does_not_widen_the_window_of_this_one(autho
         c.read_preface()
         c.send(c.settings(), c.window(1 << 20, 0))
         for _ in range(2):
-            frame, total = c.read_until("Headers"), 0
-            stream = frame.stream_id
+            frame, total = c.read_until(HEADERS), 0
+            stream = frame.stream
             while total < 65_535:
-                total += len(c.read_until("Data").data)
+                total += len(c.read_until(DATA).payload)
             taken.append(total)
             c.send(c.window(1 << 20, stream))
-            c.read_until("Data", lambda frame: "END_STREAM" in frame.flags)
+            c.read_until(DATA, lambda frame: frame.ends)
             answer(c, stream, ("location", last.url))
             c.send(c.window(1 << 20, stream))
             last.opened.release()

@@ -16,7 +16,7 @@ from typing import Any, Callable
 import pytest
 
 from conftest import TOOL
-from conversations import conversing
+from frames import conversing
 from inside import failure, here, only_step, tool
 from screens import TERMINAL, Screen
 from servers import PATIENCE_WITH_PROGRAMS, Reply, http_server, redirect, refused_port, scripted, sending

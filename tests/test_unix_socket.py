@@ -19,7 +19,7 @@ import pytest
 
 from checks import check_usage_error
 from conftest import PATIENCE
-from conversations import conversing
+from frames import conversing
 from inside import failure, here, only_step
 from servers import Peer, Reply, Server, http_server, redirect, scripted
 

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -18,7 +17,7 @@ import pytest
 
 from checks import ACCIDENT, parse_metrics
 from conftest import PATIENCE
-from frames import DATA, END_STREAM, WINDOW_UPDATE, frame, head, read_frames, read_upload, settings
+from frames import DATA, FRAME_SIZE, WINDOW_SIZE, Conversation
 from hostile.cases import PEAK_MIB
 from servers import Reply, http_server, redirect, scripted
 
@@ -222,10 +221,11 @@ def test_an_upload_takes_no_memory_beyond_its_body(run_tool, tmp_path, authority
 
     def script(peer):
         if over == "h2":
-            read_frames(peer)
-            peer.send(settings((4, size), (5, 1 << 20)) + frame(WINDOW_UPDATE, struct.pack("!I", size), 0, 0))
-            read_upload(peer, size)
-            peer.send(head() + frame(DATA, b"hello\n", END_STREAM))
+            c = Conversation(peer)
+            c.read_head()
+            c.send(c.settings((WINDOW_SIZE, size), (FRAME_SIZE, 1 << 20)), c.window(size, 0))
+            c.read_until(DATA, lambda frame: frame.ends)
+            c.send(c.headers(), c.data(b"hello\n", end=True))
         else:
             peer.read_until(b"\r\n\r\n")
             assert peer.skip(size) == size
