@@ -37,6 +37,7 @@ from unittest import mock
 
 import pytest
 
+from certificates import Authority
 from checks import ACCIDENT, check_document, check_schema, parse_metrics, surprises
 from laboratory import Lab
 from servers import Server, can_listen, http2_server, http_proxy, http_server, socks5_proxy
@@ -503,39 +504,6 @@ def lab(run_tool: Callable[..., Result], authority: Authority, tmp_path: Path) -
 
 
 # --- certificates ---------------------------------------------------------------------------------
-
-
-class Authority:
-    """A certificate authority of this session; `file` is what --cacert is to be given."""
-
-    def __init__(self, folder: Path) -> None:
-        self.trustme = pytest.importorskip(
-            "trustme", reason="trustme, which makes the certificates, is not installed"
-        )
-        self.folder = folder
-        self.ca = self.trustme.CA()
-        self.file = folder / "ca.pem"
-        self.ca.cert_pem.write_to_path(str(self.file))
-        self._count = 0
-
-    def certificate(self, *names: str, **settings: Any) -> Path:
-        """Issue a certificate for `names`; return a PEM file of its key and chain."""
-        leaf = self.ca.issue_cert(*(names or DEFAULT_NAMES), **settings)
-        self._count += 1
-        path = self.folder / f"leaf-{self._count}.pem"
-        leaf.private_key_and_cert_chain_pem.write_to_path(str(path))
-        return path
-
-    def context(self, *names: str, alpn: tuple[str, ...] = ("http/1.1",), **settings: Any) -> ssl.SSLContext:
-        """Make a server's TLS context with a certificate for `names`."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(str(self.certificate(*names, **settings)))
-        if alpn:
-            context.set_alpn_protocols(list(alpn))
-        return context
-
-
-DEFAULT_NAMES = ("localhost", "127.0.0.1", "::1", "a.test", "b.test")
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ import re
 import pytest
 
 from checks import EDGE, check_step, check_usage_error, flat
-from mint import Mint
 from servers import (
     Reply,
     black_hole,
@@ -257,10 +256,8 @@ def test_a_zone_that_is_no_interface_is_a_failure_of_its_address(call_tool, zone
     assert "this machine has no interface" in step["error"]["message"], step["error"]
 
 
-def test_the_certificate_is_a_column_where_it_differs(run_tool, tmp_path):
-    pytest.importorskip("cryptography", reason="needs cryptography, to make certificates")
-    mint = Mint(tmp_path)
-    good, ended = (mint.context(mint.issue(mint.ca, days=(-90, left))) for left in (30.5, -3.5))
+def test_the_certificate_is_a_column_where_it_differs(run_tool, authority):
+    good, ended = (authority.context(days=(-90, left)) for left in (30.5, -3.5))
     result, _ = ask(run_tool, [{"tls": good}, {"tls": ended}, {"tls": good}], "-k", scheme="https")
     shown = re.findall(r"│ ([0-9a-f]{8}), (-?\d+) days", result.out)
     assert "│ Certificate " in result.out and [days for _, days in shown] == ["30", "-4", "30"]

@@ -10,33 +10,28 @@ import sys
 
 import pytest
 
+from certificates import server_context
 from checks import flat
 from inside import failure, here, only_step, tool
-from mint import Mint, server_context
 from relays import relay_proxy
 from servers import http_server
 
 pytest.importorskip("cryptography", reason="needs cryptography, to make certificates")
 
 
-@pytest.fixture(scope="module")
-def mint(tmp_path_factory):
-    return Mint(tmp_path_factory.mktemp("mint"))
-
-
-def visit(mint, context, *options, host="localhost", env=None):
+def visit(authority, context, *options, host="localhost", env=None):
     """Run the program against a server with this TLS context, on one connection."""
     with http_server(tls=context) as server:
         mapping = [] if host == "127.0.0.1" else ["--resolve", f"{host}:{server.port}:127.0.0.1"]
-        trust = options or (() if env else ("--cacert", mint.root))
+        trust = options or (() if env else ("--cacert", authority.file))
         result = here("-m", "10", *mapping, *trust, server.url(host=host), env=env)
     assert server.accepted == 1, "the certificate that failed is taken from the handshake that failed"
     return result
 
 
-def rejected(mint, context, *words, **settings):
+def rejected(authority, context, *words, **settings):
     """Prove that verification fails with these words; return the step."""
-    step = failure(visit(mint, context, **settings), "tls", "tls")
+    step = failure(visit(authority, context, **settings), "tls", "tls")
     for word in words:
         assert word in step["error"]["message"], step["error"]
     assert "-k" in step["error"]["hint"]
@@ -112,16 +107,16 @@ LEAVES = {
 
 
 @pytest.mark.parametrize(("made", "host", "words", "hint"), LEAVES.values(), ids=LEAVES.keys())
-def test_what_is_wrong_with_a_certificate_is_said(mint, made, host, words, hint):
+def test_what_is_wrong_with_a_certificate_is_said(authority, made, host, words, hint):
     """RFC 9525 section 2: only subjectAltName counts."""
-    leaf = mint.issue(mint.ca, **{"sans": HERE, **made})
-    assert hint in rejected(mint, mint.context(leaf), *words, host=host)["error"]["hint"]
+    leaf = authority.issue(authority.ca, **{"sans": HERE, **made})
+    assert hint in rejected(authority, authority.showing(leaf), *words, host=host)["error"]["hint"]
 
 
-def test_a_certificate_for_a_name_asked_for_by_address(mint):
-    leaf = mint.issue(mint.ca, "x", sans=HERE)
-    with http_server(tls=mint.context(leaf)) as server:
-        trust = ("-m", "10", "--cacert", mint.root)
+def test_a_certificate_for_a_name_asked_for_by_address(authority):
+    leaf = authority.issue(authority.ca, "x", sans=HERE)
+    with http_server(tls=authority.showing(leaf)) as server:
+        trust = ("-m", "10", "--cacert", authority.file)
         error = failure(here(*trust, server.url(host="127.0.0.1")), "tls", "tls")["error"]
         assert "localhost, not 127.0.0.1" in error["message"]
         url, mapping = re.search(r"names: (\S+) with --resolve (\S+)\. ", error["hint"]).groups()
@@ -129,37 +124,40 @@ def test_a_certificate_for_a_name_asked_for_by_address(mint):
         assert only_step(here(*trust, "--resolve", *words))["network"]["tls_verified"] is True
 
 
-def test_a_wildcard_covers_one_label(mint):
-    leaf = mint.issue(mint.ca, "x", sans=("*.b.test",))
-    assert only_step(visit(mint, mint.context(leaf), host="a.b.test"))["network"]["tls_verified"] is True
+def test_a_wildcard_covers_one_label(authority):
+    leaf = authority.issue(authority.ca, "x", sans=("*.b.test",))
+    assert (
+        only_step(visit(authority, authority.showing(leaf), host="a.b.test"))["network"]["tls_verified"]
+        is True
+    )
 
 
-def test_a_key_that_is_too_weak(mint):
+def test_a_key_that_is_too_weak(authority):
     """OpenSSL's default level of security refuses it; -k does not."""
     from cryptography.hazmat.primitives.asymmetric import rsa
 
-    leaf = mint.issue(mint.ca, sans=("localhost",), key=rsa.generate_private_key(65537, 1024))
-    context = mint.context(leaf)
-    step = failure(visit(mint, context), "tls", "tls")
+    leaf = authority.issue(authority.ca, sans=("localhost",), key=rsa.generate_private_key(65537, 1024))
+    context = authority.showing(leaf)
+    step = failure(visit(authority, context), "tls", "tls")
     assert "too" in step["error"]["message"] and "-k" in step["error"]["hint"]
-    assert only_step(visit(mint, context, "-k"))["network"]["cert_cn"] == "localhost"
+    assert only_step(visit(authority, context, "-k"))["network"]["cert_cn"] == "localhost"
 
 
 # --- the chain ------------------------------------------------------------------------------------
 
 
-def test_a_self_signed_certificate_is_refused_and_can_be_trusted_by_itself(mint):
-    leaf = mint.issue(None, sans=HERE)
-    hint = rejected(mint, mint.context(leaf), "self-signed")["error"]["hint"]
+def test_a_self_signed_certificate_is_refused_and_can_be_trusted_by_itself(authority):
+    leaf = authority.issue(None, sans=HERE)
+    hint = rejected(authority, authority.showing(leaf), "self-signed")["error"]["hint"]
     assert "bundle" in hint and "intermediate" not in hint
-    step = only_step(visit(mint, mint.context(leaf), "--cacert", mint.file(leaf)))
+    step = only_step(visit(authority, authority.showing(leaf), "--cacert", authority.file_of(leaf)))
     assert step["network"]["tls_verified"] is True
 
 
-def test_a_chain_that_ends_in_a_ca_that_is_not_trusted_lacks_nothing(mint):
-    stranger = mint.issue(None, "Stranger CA", ca=True)
-    leaf = mint.issue(stranger, sans=HERE)
-    hint = rejected(mint, mint.context(leaf, stranger[1]), "self-signed CA")["error"]["hint"]
+def test_a_chain_that_ends_in_a_ca_that_is_not_trusted_lacks_nothing(authority):
+    stranger = authority.issue(None, "Stranger CA", ca=True)
+    leaf = authority.issue(stranger, sans=HERE)
+    hint = rejected(authority, authority.showing(leaf, stranger[1]), "self-signed CA")["error"]["hint"]
     assert "bundle" in hint and "intermediate" not in hint
 
 
@@ -171,67 +169,69 @@ def test_a_chain_that_ends_in_a_ca_that_is_not_trusted_lacks_nothing(mint):
     ],
     ids=["expired", "not valid yet"],
 )
-def test_an_intermediate_out_of_its_time_is_named(mint, made, words, hint):
-    middle = mint.issue(mint.ca, "Middle CA", ca=True, **made)
-    context = mint.context(mint.issue(middle, sans=HERE), middle[1])
-    step = rejected(mint, context, "a certificate further up the chain" + words)
+def test_an_intermediate_out_of_its_time_is_named(authority, made, words, hint):
+    middle = authority.issue(authority.ca, "Middle CA", ca=True, **made)
+    context = authority.showing(authority.issue(middle, sans=HERE), middle[1])
+    step = rejected(authority, context, "a certificate further up the chain" + words)
     assert hint in step["error"]["hint"]
     assert [each["cn"] for each in step["network"]["cert_chain"]] == ["localhost", "Middle CA"]
     assert step["network"]["cert_days_left"] == 89, "the server's own is still good"
 
 
-def test_an_intermediate_that_is_no_ca(mint):
-    middle = mint.issue(mint.ca, "Middle", ca=False)
-    rejected(mint, mint.context(mint.issue(middle, sans=HERE), middle[1]))
+def test_an_intermediate_that_is_no_ca(authority):
+    middle = authority.issue(authority.ca, "Middle", ca=False)
+    rejected(authority, authority.showing(authority.issue(middle, sans=HERE), middle[1]))
 
 
-def test_a_trusted_ca_that_has_expired_is_not_the_server_s_fault(mint):
+def test_a_trusted_ca_that_has_expired_is_not_the_server_s_fault(authority):
     """Nothing that the server sent has expired; what has is in the bundle, or in the trust store."""
-    root = mint.issue(None, "Old CA", ca=True, days=(-90, -2))
-    middle = mint.issue(root, "Middle CA", ca=True)
-    context = mint.context(mint.issue(middle, sans=HERE), middle[1])
-    bundle = mint.folder / "old.pem"
-    bundle.write_bytes(mint.pem(root[1]))
-    error = failure(visit(mint, context, "--cacert", bundle), "tls", "tls")["error"]
+    root = authority.issue(None, "Old CA", ca=True, days=(-90, -2))
+    middle = authority.issue(root, "Middle CA", ca=True)
+    context = authority.showing(authority.issue(middle, sans=HERE), middle[1])
+    bundle = authority.folder / "old.pem"
+    bundle.write_bytes(authority.pem(root[1]))
+    error = failure(visit(authority, context, "--cacert", bundle), "tls", "tls")["error"]
     assert "bundle given with --cacert expired" in error["message"] and "in the bundle" in error["hint"]
     store = {"SSL_CERT_FILE": str(bundle)}
-    step = rejected(mint, context, "a CA certificate in this machine's trust store (package", env=store)
+    step = rejected(authority, context, "a CA certificate in this machine's trust store (package", env=store)
     assert "ca-certificates" in step["error"]["hint"]
 
 
-def test_the_hint_names_the_likelier_of_the_two_places_where_an_issuer_may_be_missing_first(mint):
+def test_the_hint_names_the_likelier_of_the_two_places_where_an_issuer_may_be_missing_first(authority):
     """A server that sends its own certificate alone most likely leaves one out."""
-    middle = mint.issue(mint.ca, "Middle CA", ca=True)
-    low = mint.issue(middle, "Low CA", ca=True)
-    leaf = mint.issue(middle, sans=HERE)
+    middle = authority.issue(authority.ca, "Middle CA", ca=True)
+    low = authority.issue(middle, "Low CA", ca=True)
+    leaf = authority.issue(middle, sans=HERE)
     unknown = "the certificate's issuer is unknown (CN=Middle CA"
-    stranger = mint.issue(None, "Stranger CA", ca=True)  # which has nothing to do with the others
+    stranger = authority.issue(None, "Stranger CA", ca=True)  # which has nothing to do with the others
     alone = "The server sent its own certificate alone: its intermediate may be missing there, or "
     lacking = "bundle given with --cacert does not hold the CA that issued it (CN=Middle CA"
     for chain, first in (((), f"{alone}the {lacking}"), ((stranger[1],), f"The {lacking}")):
-        hint = rejected(mint, mint.context(leaf, *chain), unknown)["error"]["hint"]
+        hint = rejected(authority, authority.showing(leaf, *chain), unknown)["error"]["hint"]
         assert hint.startswith(first) and lacking in hint
-    below = mint.issue(low, sans=HERE)
-    step = rejected(mint, mint.context(below, low[1]), "at the end of the certificate's chain", "Middle CA")
+    below = authority.issue(low, sans=HERE)
+    step = rejected(
+        authority, authority.showing(below, low[1]), "at the end of the certificate's chain", "Middle CA"
+    )
     assert step["error"]["hint"].startswith(f"The {lacking}")
     assert "all its intermediate" in step["error"]["hint"]
-    store = {"SSL_CERT_FILE": str(mint.file(stranger))}
-    step = rejected(mint, mint.context(leaf), unknown, env=store)
+    store = {"SSL_CERT_FILE": str(authority.file_of(stranger))}
+    step = rejected(authority, authority.showing(leaf), unknown, env=store)
     assert step["error"]["hint"].startswith(f"{alone}its issuer is a private CA: --cacert")
 
 
 @pytest.mark.parametrize(("version", "options"), [("TLSv1_2", ("-k",)), ("TLSv1_3", ())])
-def test_every_certificate_that_was_sent_is_listed_the_server_s_own_first(mint, version, options):
-    above = mint.issue(mint.ca, "Above CA", ca=True, days=(-1, 200))
-    middle = mint.issue(above, "Middle CA", ca=True, days=(-1, 20))
-    leaf = mint.issue(middle, sans=HERE, serial=0xBEEF)
-    context = mint.context(leaf, middle[1], above[1])
+def test_every_certificate_that_was_sent_is_listed_the_server_s_own_first(authority, version, options):
+    above = authority.issue(authority.ca, "Above CA", ca=True, days=(-1, 200))
+    middle = authority.issue(above, "Middle CA", ca=True, days=(-1, 20))
+    leaf = authority.issue(middle, sans=HERE, serial=0xBEEF)
+    context = authority.showing(leaf, middle[1], above[1])
     context.minimum_version = context.maximum_version = getattr(ssl.TLSVersion, version)
-    network = only_step(visit(mint, context, *options))["network"]
+    network = only_step(visit(authority, context, *options))["network"]
     chain = network["cert_chain"]
     assert [each["cn"] for each in chain] == ["localhost", "Middle CA", "Above CA"]
     assert [each["days_left"] for each in chain] == [89, 19, 199]
-    issuers = ["CN=Middle CA, O=Mint", "CN=Above CA, O=Mint", "CN=Mint CA, O=Mint"]
+    issuers = ["CN=Middle CA, O=Test", "CN=Above CA, O=Test", "CN=Test CA, O=Test"]
     assert [each["issuer"] for each in chain] == issuers
     ends = [each[1].not_valid_after_utc for each in (leaf, middle, above)]
     assert [each["not_after"] for each in chain] == [f"{end:%Y-%m-%dT%H:%M:%SZ}" for end in ends]
@@ -239,12 +239,12 @@ def test_every_certificate_that_was_sent_is_listed_the_server_s_own_first(mint, 
     assert network["cert_serial"] == "BEEF"
 
 
-def test_a_chain_is_that_of_the_target_not_of_the_proxy(mint):
-    middle = mint.issue(mint.ca, "Middle CA", ca=True)
-    target = mint.context(mint.issue(middle, sans=("127.0.0.1",)), middle[1])
-    proxied = mint.context(mint.issue(mint.ca, "proxy", sans=("127.0.0.1",)))
+def test_a_chain_is_that_of_the_target_not_of_the_proxy(authority):
+    middle = authority.issue(authority.ca, "Middle CA", ca=True)
+    target = authority.showing(authority.issue(middle, sans=("127.0.0.1",)), middle[1])
+    proxied = authority.showing(authority.issue(authority.ca, "proxy", sans=("127.0.0.1",)))
     with http_server(tls=target) as server, relay_proxy("https", server, tls=proxied) as (proxy, _):
-        step = only_step(here("--cacert", mint.root, "-x", proxy, server.url()))
+        step = only_step(here("--cacert", authority.file, "-x", proxy, server.url()))
     assert [each["cn"] for each in step["network"]["cert_chain"]] == ["localhost", "Middle CA"]
 
 
@@ -256,10 +256,10 @@ def test_a_chain_is_that_of_the_target_not_of_the_proxy(mint):
         (-2, "further up the chain CN Middle CA, ! expired 2 days ago"),
     ],
 )
-def test_the_earliest_expiry_of_the_chain_is_warned_of(mint, call_tool, days, warning):
-    middle = mint.issue(mint.ca, "Middle CA", ca=True, days=(-90, days))
-    leaf = mint.issue(middle, sans=("127.0.0.1",))
-    with http_server(tls=mint.context(leaf, middle[1])) as server:
+def test_the_earliest_expiry_of_the_chain_is_warned_of(authority, call_tool, days, warning):
+    middle = authority.issue(authority.ca, "Middle CA", ca=True, days=(-90, days))
+    leaf = authority.issue(middle, sans=("127.0.0.1",))
+    with http_server(tls=authority.showing(leaf, middle[1])) as server:
         said = flat(call_tool("-k", server.url()).out)
     assert "CN localhost, expires in 89 days" in said
     assert ("further up the chain" in said) == (warning is not None)
@@ -294,10 +294,10 @@ def test_a_certificate_message_is_read_up_to_where_it_is_cut_off(version):
 
 
 @pytest.mark.parametrize(("days", "row"), [(7.4, "expires in 7 days"), (6.99, "! expires in 6 days")])
-def test_a_certificate_that_ends_within_a_week_is_marked_in_its_row(call_tool, mint, days, row):
-    leaf = mint.issue(mint.ca, sans=("127.0.0.1",), days=(-1, days))
-    with http_server(tls=mint.context(leaf)) as server:
-        drawn = call_tool("--cacert", mint.root, server.url())
+def test_a_certificate_that_ends_within_a_week_is_marked_in_its_row(call_tool, authority, days, row):
+    leaf = authority.issue(authority.ca, sans=("127.0.0.1",), days=(-1, days))
+    with http_server(tls=authority.showing(leaf)) as server:
+        drawn = call_tool("--cacert", authority.file, server.url())
     assert f"CN localhost, {row} (" in drawn.out and drawn.err == ""
 
 
@@ -307,18 +307,22 @@ CAS = (("Middle CA", 60), ("Old CA", 5))
 
 
 @pytest.fixture(scope="module")
-def ending(mint):
+def ending(authority):
     """A server whose own certificate is good for long, its intermediate for twenty days."""
-    middle = mint.issue(mint.ca, "Middle CA", days=(-1, 20.4), ca=True)
-    with http_server(tls=mint.context(mint.issue(middle, sans=("127.0.0.1",)), middle[1])) as server:
+    middle = authority.issue(authority.ca, "Middle CA", days=(-1, 20.4), ca=True)
+    with http_server(
+        tls=authority.showing(authority.issue(middle, sans=("127.0.0.1",)), middle[1])
+    ) as server:
         yield server
 
 
 @pytest.mark.parametrize(
     "series", [(), ("--count", "3", "--interval", "0", "--reuse")], ids=["one", "series"]
 )
-def test_a_certificate_with_too_few_days_left_is_4_and_is_said_in_every_form(call_tool, mint, ending, series):
-    words = ("--cacert", mint.root, *series, ending.url())
+def test_a_certificate_with_too_few_days_left_is_4_and_is_said_in_every_form(
+    call_tool, authority, ending, series
+):
+    words = ("--cacert", authority.file, *series, ending.url())
     for style in ("--compact", "-s", "--metrics-only"):
         result = call_tool(style, "--json", "-", "--cert-days", "30", *words)
         assert result.code == 4
@@ -341,27 +345,41 @@ def test_a_certificate_with_too_few_days_left_is_4_and_is_said_in_every_form(cal
     assert close.code == 4 and "cert: 20 days < 21 days" in close.out
 
 
-def test_the_last_days_of_a_certificate_are_the_same_in_its_row_and_in_its_budget(call_tool, mint):
-    leaf = mint.issue(mint.ca, sans=("127.0.0.1",), days=(-87, 3))
-    with http_server(tls=mint.context(leaf)) as server:
-        out = call_tool("--cacert", mint.root, "--cert-days", "30", server.url()).out
+def test_the_last_days_of_a_certificate_are_the_same_in_its_row_and_in_its_budget(call_tool, authority):
+    leaf = authority.issue(authority.ca, sans=("127.0.0.1",), days=(-87, 3))
+    with http_server(tls=authority.showing(leaf)) as server:
+        out = call_tool("--cacert", authority.file, "--cert-days", "30", server.url()).out
     assert "! expires in 2 days" in out and "cert: 2 days < 30 days (CN localhost)" in out, "nowhere 3 days"
 
 
-def test_a_certificate_beside_the_verified_path_does_not_count_where_python_knows_the_path(call_tool, mint):
-    middle, old = (mint.issue(mint.ca, name, days=(-1, days), ca=True) for name, days in CAS)
-    with http_server(tls=mint.context(mint.issue(middle, sans=("127.0.0.1",)), middle[1], old[1])) as server:
-        verified = call_tool("--cacert", mint.root, "--compact", "--cert-days", "30", server.url())
+def test_a_certificate_beside_the_verified_path_does_not_count_where_python_knows_the_path(
+    call_tool, authority
+):
+    middle, old = (authority.issue(authority.ca, name, days=(-1, days), ca=True) for name, days in CAS)
+    with http_server(
+        tls=authority.showing(authority.issue(middle, sans=("127.0.0.1",)), middle[1], old[1])
+    ) as server:
+        verified = call_tool("--cacert", authority.file, "--compact", "--cert-days", "30", server.url())
         sent = call_tool("-k", "--compact", "--cert-days", "30", server.url())
     assert sent.code == 4 and "cert: 4 days < 30 days (CN Old CA)" in sent.out
     assert verified.code == (0 if sys.version_info >= (3, 13) else 4)
 
 
-def test_without_a_certificate_its_budget_is_violated(call_tool, server, mint, ending):
+def test_without_a_certificate_its_budget_is_violated(call_tool, server, authority, ending):
     result = call_tool("--compact", "--json", "-", "--cert-days", "1", server.url())
     assert result.code == 4 and "cert: no certificate came" in result.err
     assert result.json()["summary"]["slo"]["certificate"]["actual_days"] is None
-    sides = ("--cacert", mint.root, "--count", "1", "--cert-days", "1", ending.url(), "--vs", server.url())
+    sides = (
+        "--cacert",
+        authority.file,
+        "--count",
+        "1",
+        "--cert-days",
+        "1",
+        ending.url(),
+        "--vs",
+        server.url(),
+    )
     assert "cert: no certificate came at B" in flat(call_tool("--compact", *sides).out)
 
 
@@ -376,21 +394,22 @@ def test_days_are_a_whole_number_from_1(call_tool, server, days):
 
 
 @pytest.fixture(scope="module")
-def certificates(mint):
+def certificates(authority):
     """Certificates of many kinds, as the other reader has them and in DER, by what is odd about them."""
-    organization = mint.issue(None, subject=mint.name(("C", "DE"), ("O", "x" * 60)))
+    two = authority.name(("CN", "one"), ("CN", "two"))
+    organization = authority.issue(None, subject=authority.name(("C", "DE"), ("O", "x" * 60)))
     made = {
-        "plain": mint.issue(mint.ca, "cn.test", sans=("a.test",)),
-        "no-common-name": mint.issue(mint.ca, None, sans=("a.test", "::1")),
-        "two-common-names": mint.issue(mint.ca, subject=mint.name(("CN", "one"), ("CN", "two"))),
-        "empty-subject": mint.issue(mint.ca, subject=mint.name()),
-        "unicode": mint.issue(mint.ca, "Zürich 東京 🙂"),
-        "many-names": mint.issue(mint.ca, sans=tuple(f"n{n}.test" for n in range(500))),
-        "beyond-2050": mint.issue(mint.ca, days=(-1, 365 * 40)),
-        "large-serial": mint.issue(mint.ca, serial=2**158 + 1),
-        "long-issuer": mint.issue(organization, "leaf"),
+        "plain": authority.issue(authority.ca, "cn.test", sans=("a.test",)),
+        "no-common-name": authority.issue(authority.ca, None, sans=("a.test", "::1")),
+        "two-common-names": authority.issue(authority.ca, subject=two),
+        "empty-subject": authority.issue(authority.ca, subject=authority.name()),
+        "unicode": authority.issue(authority.ca, "Zürich 東京 🙂"),
+        "many-names": authority.issue(authority.ca, sans=tuple(f"n{n}.test" for n in range(500))),
+        "beyond-2050": authority.issue(authority.ca, days=(-1, 365 * 40)),
+        "large-serial": authority.issue(authority.ca, serial=2**158 + 1),
+        "long-issuer": authority.issue(organization, "leaf"),
     }
-    return {name: (leaf[1], mint.der(leaf[1])) for name, leaf in made.items()}
+    return {name: (leaf[1], authority.der(leaf[1])) for name, leaf in made.items()}
 
 
 def test_the_reader_agrees_with_another_one(certificates):
@@ -411,7 +430,7 @@ def test_the_reader_agrees_with_another_one(certificates):
 
 
 def test_the_parts_of_an_issuer_are_in_the_order_of_rfc_4514(certificates):
-    assert tool.parse_certificate(certificates["plain"][1]).issuer == "CN=Mint CA, O=Mint"
+    assert tool.parse_certificate(certificates["plain"][1]).issuer == "CN=Test CA, O=Test"
     assert tool.parse_certificate(certificates["long-issuer"][1]).issuer == f"O={'x' * 60}, C=DE"
 
 
@@ -442,7 +461,7 @@ PARTS = {
     "version": field(0xA0, field(2, b"\2")),
     "serial": field(2, b"\x12\x34"),
     "algorithm": field(0x30),
-    "issuer": named(10, b"Mint"),
+    "issuer": named(10, b"Test"),
     "validity": field(0x30, field(0x17, b"250101000000Z"), field(0x17, b"260101000000Z")),
     "subject": named(3, b"cn.test"),
     "key": field(0x30),
@@ -451,7 +470,7 @@ PARTS = {
 WHOLE = {
     "common_name": "cn.test",
     "names": ("a.test", "127.0.0.1"),
-    "issuer": "O=Mint",
+    "issuer": "O=Test",
     "serial": "1234",
     "not_before": datetime.datetime(2025, 1, 1, tzinfo=datetime.timezone.utc),
     "not_after": datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc),
@@ -509,7 +528,7 @@ def test_a_field_that_cannot_be_read_is_none_and_the_others_are_shown(parts, los
         ({}, "CN cn.test"),
         ({"subject": field(0x30)}, "a.test"),
         ({"subject": field(0x30), "extensions": SAN_CUT_OFF}, "no legible name"),
-        ({"subject": field(0x30), "extensions": b""}, "no name, issued by O=Mint"),
+        ({"subject": field(0x30), "extensions": b""}, "no name, issued by O=Test"),
         ({"subject": field(0x30), "extensions": b"", "issuer": field(0x30)}, "no name"),
     ],
 )
@@ -517,16 +536,16 @@ def test_a_certificate_is_named_by_what_can_be_read_of_it(parts, name):
     assert tool.certificate_name(tool.parse_certificate(made_of(**parts))) == name
 
 
-def test_a_certificate_is_shown_without_the_time_that_cannot_be_read(mint, call_tool, tmp_path):
-    leaf = mint.issue(mint.ca, "cn.test", sans=("127.0.0.1",))
+def test_a_certificate_is_shown_without_the_time_that_cannot_be_read(authority, call_tool, tmp_path):
+    leaf = authority.issue(authority.ca, "cn.test", sans=("127.0.0.1",))
     end = f"{leaf[1].not_valid_after_utc:%y%m%d%H%M%SZ}".encode()
-    der = mint.der(leaf[1]).replace(end, end[:2] + b"13" + end[4:])  # no signature fits it any more
-    path = mint.file(leaf)
+    der = authority.der(leaf[1]).replace(end, end[:2] + b"13" + end[4:])  # no signature fits it any more
+    path = authority.file_of(leaf)
     key = path.read_text().partition("-----BEGIN CERTIFICATE")[0]
     path.write_text(key + ssl.DER_cert_to_PEM_cert(der))
     with http_server(tls=server_context(path)) as server:
         result = call_tool("-k", "--json", tmp_path / "out", server.url(), env={"COLUMNS": "100"})
-        refused = failure(here("-m", "10", "--cacert", mint.root, server.url()), "tls", "tls")
+        refused = failure(here("-m", "10", "--cacert", authority.file, server.url()), "tls", "tls")
     assert result.code == 0 and "CN cn.test, no legible expiry" in result.out
     for step in (result.json(tmp_path / "out")["steps"][0], refused):
         network = step["network"]

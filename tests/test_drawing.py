@@ -11,7 +11,6 @@ import pytest
 from checks import flat
 from conftest import PATIENCE, has
 from inside import tool
-from mint import Mint
 from screens import SGR, cells, lines_of
 from servers import Reply, http_server, redirect, refused_port, scripted
 
@@ -231,32 +230,28 @@ def test_a_request_is_shortened_in_its_middle(run_tool, chain):
 # --- rows -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def mint(tmp_path_factory):
-    pytest.importorskip("cryptography", reason="needs cryptography, to make certificates")
-    return Mint(tmp_path_factory.mktemp("mint"))
-
-
 @pytest.fixture
-def encrypted(mint):
+def encrypted(authority):
     """A chain of two steps on one server with TLS, which sends its whole chain but for the root."""
-    middle = mint.issue(mint.ca, subject=mint.name(("O", "Some Trust"), ("CN", "R1")), ca=True)
-    leaf = mint.issue(middle, "shop.example", ("127.0.0.1",))
-    with http_server({"/": redirect("/end"), "/end": Reply()}, tls=mint.context(leaf, middle[1])) as server:
+    middle = authority.issue(authority.ca, subject=authority.name(("O", "Some Trust"), ("CN", "R1")), ca=True)
+    leaf = authority.issue(middle, "shop.example", ("127.0.0.1",))
+    with http_server(
+        {"/": redirect("/end"), "/end": Reply()}, tls=authority.showing(leaf, middle[1])
+    ) as server:
         yield server
 
 
-def test_what_is_as_before_is_named_and_not_said_again(run_tool, encrypted, mint):
-    result = run_tool("-L", "--cacert", mint.root, encrypted.url())
+def test_what_is_as_before_is_named_and_not_said_again(run_tool, encrypted, authority):
+    result = run_tool("-L", "--cacert", authority.file, encrypted.url())
     assert fields_of(result.out, "As before") == ["Address, Protocol, TLS, Certificate, Chain"]
     for label in ("Address", "Protocol", "TLS", "Certificate", "Chain"):
         assert len(fields_of(result.out, label)) == 1, label
     assert len(fields_of(result.out, "Response")) == len(fields_of(result.out, "Path")) == 2
 
 
-def test_what_differs_or_was_not_there_is_drawn(run_tool, encrypted, mint):
+def test_what_differs_or_was_not_there_is_drawn(run_tool, encrypted, authority):
     with http_server({"/": redirect(encrypted.url())}) as first:
-        result = run_tool("-L", "--cacert", mint.root, first.url())
+        result = run_tool("-L", "--cacert", authority.file, first.url())
     second, third = re.split(r"\nStep \d", result.out)[1:]
     assert fields_of(second, "As before") in ([], ["Protocol"])
     assert fields_of(second, "Address")[0].endswith(str(encrypted.port))
@@ -264,15 +259,15 @@ def test_what_differs_or_was_not_there_is_drawn(run_tool, encrypted, mint):
     assert fields_of(third, "As before") == ["Address, Protocol, TLS, Certificate, Chain"]
 
 
-def test_the_chain_is_named_as_it_was_sent(run_tool, mint):
-    r1 = mint.issue(mint.ca, subject=mint.name(("O", "Some Trust"), ("CN", "R1")), ca=True)
-    leaf = mint.issue(r1, "shop.example")
+def test_the_chain_is_named_as_it_was_sent(run_tool, authority):
+    r1 = authority.issue(authority.ca, subject=authority.name(("O", "Some Trust"), ("CN", "R1")), ca=True)
+    leaf = authority.issue(r1, "shop.example")
     for sent, env, words in (
-        ((leaf, r1[1]), {}, "shop.example ← R1 ← Mint CA (not sent)"),
-        ((leaf, r1[1], mint.ca[1]), PALE, "shop.example <- R1 <- Mint CA"),
-        ((mint.issue(None, None, ("own.example",)),), {}, "own.example"),
+        ((leaf, r1[1]), {}, "shop.example ← R1 ← Test CA (not sent)"),
+        ((leaf, r1[1], authority.ca[1]), PALE, "shop.example <- R1 <- Test CA"),
+        ((authority.issue(None, None, ("own.example",)),), {}, "own.example"),
     ):
-        with http_server(tls=mint.context(*sent)) as server:
+        with http_server(tls=authority.showing(*sent)) as server:
             result = run_tool("-k", server.url(), env=env)
         assert fields_of(result.out, "Chain") == [words]
         assert "Issuer" not in result.out

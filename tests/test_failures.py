@@ -6,7 +6,6 @@ reason and its hint, and the JSON document with its times.
 
 from __future__ import annotations
 
-import datetime
 import errno
 import functools
 import json
@@ -403,8 +402,7 @@ def test_a_port_without_tls_is_not_called_http_unless_it_is(call_tool):
 
 
 def test_a_certificate_that_fails_is_drawn_with_the_reason(call_tool, authority):
-    past = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
-    context = authority.context("localhost", "127.0.0.1", common_name="shown.test", not_after=past)
+    context = authority.context("localhost", "127.0.0.1", common_name="shown.test", days=(-90, -60))
     with http_server(tls=context) as server:
         failed = fail(call_tool, "--cacert", authority.file, server.url(), drawn=True)
     assert (failed.kind, failed.phase) == ("tls", "tls")

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from certificates import hostile_certificate, server_context
 from checks import UNSAFE
 from inside import tool
-from mint import hostile_certificate, server_context
 from servers import Server, http_server, redirect, scripted, sending
 
 ESCAPES = (

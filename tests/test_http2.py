@@ -36,7 +36,7 @@ from inside import failure, here, only_step, tool
 from relays import halving_relay
 from servers import debian_program, free_port, scripted
 
-pytestmark = [pytest.mark.needs("h2", "trustme")]
+pytestmark = [pytest.mark.needs("h2")]
 
 DELAY = 0.08
 """Seconds that a server waits in one phase."""
@@ -380,7 +380,8 @@ def test_fields_keep_their_order_and_repetition_and_lose_blanks_around_their_val
 @pytest.mark.parametrize("given", [r"abc\def\99-of-mine", 'it\'s"mine"-12345', "P\u00e4ssw\u00f6rd-of-mine"])
 def test_h2_s_words_about_a_field_repeat_no_credential(authority, given):
     """They have the field as Python writes bytes: with backslashes that were not in the credential."""
-    script = answering(lambda c: c.headers(200, ("content-length", given.encode().decode("latin-1")), end=True))
+    field = ("content-length", given.encode().decode("latin-1"))
+    script = answering(lambda c: c.headers(200, field, end=True))
     result = converse(authority, script, "-H", f"X-Api-Key: {given}")
     assert failure(result, "protocol")["error"]["message"].endswith("'***'")
     assert "mine" not in result.out + result.err

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from certificates import Authority
 from checks import check_usage_error, flat
 from conftest import PATIENCE, TOOL
 from frames import PREFACE, settings
@@ -26,7 +27,6 @@ from inside import failure, here, only_step
 from relays import relay_proxy
 from servers import Peer, Reply, debian_program, free_port, http_server, scripted
 
-pytestmark = [pytest.mark.needs("trustme"), pytest.mark.needs("cryptography")]
 VERSIONS = ["TLSv1_2", "TLSv1_3"]
 HELLO = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -58,11 +58,10 @@ def make_holder(authority, tmp_path_factory):
 
     def make(name: str) -> Holder:
         folder = tmp_path_factory.mktemp("holder")
-        leaf = authority.ca.issue_cert(f"{name}.test", common_name=name)
-        holder = Holder(folder / "cert.pem", folder / "key.pem", folder / "both.pem")
-        holder.certificate.write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
-        holder.key.write_bytes(leaf.private_key_pem.bytes())
-        leaf.private_key_and_cert_chain_pem.write_to_path(str(holder.both))
+        holder = Holder(folder / "cert.pem", folder / "key.pem", authority.certificate(common_name=name))
+        key, mark, certificate = holder.both.read_text().partition("-----BEGIN CERTIFICATE")
+        holder.certificate.write_text(mark + certificate)
+        holder.key.write_text(key)
         return holder
 
     return make
@@ -78,7 +77,7 @@ def asking(authority: Any, version: str = "TLSv1_3", mode: int = ssl.CERT_OPTION
     context = authority.context(**settings)
     context.minimum_version = context.maximum_version = getattr(ssl.TLSVersion, version)
     context.verify_mode = mode
-    authority.ca.configure_trust(context)
+    context.load_verify_locations(authority.file)
     return context
 
 
@@ -146,20 +145,11 @@ def test_on_plain_http_nothing_is_said_of_one(holder, server):
     assert (step["network"]["client_cert"], step["response"]["status"]) == (None, 200)
 
 
-def test_the_chain_goes_with_it(tmp_path):
+def test_the_chain_goes_with_it(authority):
     """A server that knows the root alone believes a certificate of an intermediate CA."""
-    import trustme
-
-    root = trustme.CA()
-    between = root.create_child_ca()
-    leaf = between.issue_cert("deep.test", common_name="deep")
-    path = tmp_path / "deep.pem"
-    leaf.private_key_and_cert_chain_pem.write_to_path(str(path))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    root.issue_cert("127.0.0.1").configure_cert(context)
-    context.verify_mode = ssl.CERT_REQUIRED
-    root.configure_trust(context)
-    with remembering(context) as (server, seen):
+    between = authority.issue(authority.ca, "Middle CA", ca=True)
+    path = authority.file_of(authority.issue(between, "deep"), between[1])
+    with remembering(asking(authority, mode=ssl.CERT_REQUIRED)) as (server, seen):
         only_step(here("-m", "10", "-k", "--cert", path, server.url()))
     assert seen == ["deep"]
 
@@ -321,11 +311,7 @@ def test_a_server_that_takes_no_such_key_is_sent_none(authority, holder, call_to
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_certificate_that_the_server_does_not_trust_is_said_to_be_refused(authority, tmp_path, version):
-    import trustme
-
-    leaf = trustme.CA().issue_cert("stranger.test", common_name="stranger")
-    path = tmp_path / "stranger.pem"
-    leaf.private_key_and_cert_chain_pem.write_to_path(str(path))
+    path = Authority(tmp_path).certificate("stranger.test", common_name="stranger")
     with remembering(asking(authority, version, ssl.CERT_REQUIRED)) as (server, seen):
         given = ("-m", "10", "--cacert", authority.file, "--cert", path)
         step = failure(here(*given, server.url()), "tls")

@@ -18,9 +18,9 @@ from typing import Callable
 
 import pytest
 
+from certificates import hostile_certificate, server_context
 from conftest import WITHOUT, block
 from inside import tool
-from mint import hostile_certificate, server_context
 from servers import http_server, scripted, sending
 
 MEGABYTE = (1 << 20) - 2000

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
-import json
-import re
 import socket
 
 from checks import flat
 from laboratory import on_a_path
 from paths import FAR
-from servers import http_server
 
 
 @on_a_path
@@ -38,14 +34,3 @@ def test_an_address_that_is_not_there_is_no_lack_of_ports(lab):
     lab.start(0.0005)
     shown = lab.run_tool("--interface", "192.0.2.1", f"http://{FAR}/", within=lab.way.near)
     assert shown.code == 64 and "local port" not in shown.err
-
-
-def test_a_certificate_that_is_not_valid_yet_is_told_with_both_times(run_tool, authority):
-    now = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
-    begins = now + datetime.timedelta(days=3)
-    with http_server(tls=authority.context(not_before=begins)) as server:
-        result = run_tool("--json", "-", "--cacert", authority.file, server.url())
-    message = json.loads(result.out)["steps"][0]["error"]["message"]
-    assert f"notBefore {begins:%Y-%m-%d %H:%M:%S} UTC" in message
-    told = re.search(r"this machine's time (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", message)
-    assert told and f"{now:%Y-%m-%d %H:%M:%S}" <= told[1]

@@ -18,7 +18,6 @@ import pytest
 from checks import PHASES
 from conftest import PATIENCE, TOOL
 from inside import tool
-from mint import Mint
 from servers import (
     Holding,
     Reply,
@@ -132,12 +131,11 @@ def test_the_port_is_written_where_it_is_the_default_too(measured, url, target):
 
 
 @pytest.mark.parametrize("believed", [True, False])
-def test_https_has_its_handshake_and_the_earliest_end_of_its_certificates(measured, tmp_path, believed):
-    mint = Mint(tmp_path)
-    middle = mint.issue(mint.ca, "Middle CA", days=(-9, 30), ca=True)
-    leaf = mint.issue(middle, sans=("127.0.0.1",), days=(-1, 90))
-    options = ["--cacert", mint.root] if believed else []
-    with http_server(tls=mint.context(leaf, middle[1])) as server:
+def test_https_has_its_handshake_and_the_earliest_end_of_its_certificates(measured, authority, believed):
+    middle = authority.issue(authority.ca, "Middle CA", days=(-9, 30), ca=True)
+    leaf = authority.issue(middle, sans=("127.0.0.1",), days=(-1, 90))
+    options = ["--cacert", authority.file] if believed else []
+    with http_server(tls=authority.showing(leaf, middle[1])) as server:
         metrics, document = measured(*options, server.url(), code=0 if believed else 75)
     [step] = document["steps"]
     ends = [each["not_after"] for each in step["network"]["cert_chain"]]

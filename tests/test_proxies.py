@@ -20,7 +20,7 @@ from servers import (
     sending,
 )
 
-pytestmark = pytest.mark.needs("trustme", "socks")
+pytestmark = pytest.mark.needs("socks")
 
 ROADS = ("direct", "http", "https", "socks5", "socks5h")
 TARGETS = ("http", "https", "http2")

@@ -155,9 +155,8 @@ def identity(folder, authority):
     """Write a client certificate, and its key with a password."""
     from cryptography.hazmat.primitives import serialization
 
-    leaf = authority.ca.issue_cert("probe.example")
-    leaf.cert_chain_pems[0].write_to_path(str(folder / "probe.pem"))
-    key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    key, certificate = authority.issue(authority.ca, "probe.example")
+    (folder / "probe.pem").write_bytes(authority.pem(certificate))
     kind = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     (folder / "probe.enc.key").write_bytes(
         key.private_bytes(*kind, serialization.BestAvailableEncryption(b"pw"))

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
+from certificates import session_tickets
 from checks import flat, run_lines, summaries
 from conftest import PATIENCE
 from frames import (
@@ -33,12 +34,9 @@ from frames import (
     frame,
 )
 from inside import here
-from mint import session_tickets
 from paths import ANY, FAR, Rule, path
 from relays import relay_proxy
 from servers import OK, Reply, free_port, http_server, nginx, redirect, refused_port, scripted
-
-pytestmark = pytest.mark.needs("trustme")
 
 SETTING_UP = ("dns_ms", "connect_ms", "tls_ms")
 AGAIN = ("--interval", "0", "--reuse", "--count")

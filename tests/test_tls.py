@@ -16,14 +16,13 @@ import sys
 
 import pytest
 
+from certificates import Authority, Handshake, server_context, tls_record
 from checks import check_usage_error
 from confined import possible
 from conftest import PATIENCE, TOOL
 from inside import failure, here, only_step, tool
-from mint import Handshake, Mint, server_context, tls_record
 from servers import http_server, scripted
 
-pytestmark = pytest.mark.needs("trustme")
 HELLO = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 
@@ -216,7 +215,7 @@ def test_ssl_cert_dir_names_the_store(run_tool, tls, authority, tmp_path):
 
 
 def test_cacert_takes_the_place_of_the_store(run_tool, tls, authority, tmp_path):
-    other = Mint(tmp_path).root
+    other = Authority(tmp_path).file
     with http_server(tls=tls) as server:
         env = {"SSL_CERT_FILE": str(authority.file)}
         result = run_tool("--json", "-", "--cacert", other, server.url(), env=env)
@@ -291,7 +290,7 @@ def test_a_server_that_requires_a_client_certificate_is_a_tls_failure(visit, aut
     """In TLS 1.3 the refusal comes when the client has finished its handshake; in 1.2 the alert says less."""
     context = limited(authority, version)
     context.verify_mode = ssl.CERT_REQUIRED
-    authority.ca.configure_trust(context)
+    context.load_verify_locations(authority.file)
     step = failure(visit(context, *options), "tls")
     assert "requires a client certificate" in step["error"]["message"]
     assert "--cert PATH" in step["error"]["hint"] and "--key" in step["error"]["hint"]

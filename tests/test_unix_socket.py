@@ -130,7 +130,6 @@ def test_open_files_that_the_server_hands_over_are_not_taken(folder):
 # --- TLS -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.needs("trustme")
 def test_tls_over_it_is_with_the_url_s_host(folder, authority):
     context = authority.context("inside.test", common_name="inside")
     names: list[Any] = []
@@ -144,7 +143,7 @@ def test_tls_over_it_is_with_the_url_s_host(folder, authority):
     assert "issued for inside.test" in wrong["error"]["message"]
 
 
-@pytest.mark.needs("trustme", "h2")
+@pytest.mark.needs("h2")
 def test_http2_is_spoken_there(folder, authority):
     def script(talk: Any) -> None:
         talk.read_request()

@@ -214,7 +214,7 @@ def test_a_small_stack_is_enough(run_tool, server):
     check_decent(run_tool(server.url(), *METRICS, within=limited("-s 128")), [0])
 
 
-@pytest.mark.needs("h2", "trustme")
+@pytest.mark.needs("h2")
 @pytest.mark.parametrize("over", ["http", "https", "h2"])
 def test_an_upload_takes_no_memory_beyond_its_body(run_tool, tmp_path, authority, contexts, over):
     size = 32 << 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import re
@@ -44,7 +43,6 @@ ROUTES: dict[str, Route] = {
     "/there": redirect("/"),
     "/slow": Reply(body=b"hello\n", xfer=60),
 }
-LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def cases() -> Iterator[Any]:
@@ -78,7 +76,7 @@ def contexts(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> 
     return {
         "tls12": limited(authority.context(common_name="localhost"), ssl.TLSVersion.TLSv1_2),
         "tls13": limited(authority.context(common_name="localhost"), ssl.TLSVersion.TLSv1_3),
-        "expired": authority.context(not_after=LONG_AGO),
+        "expired": authority.context(days=(-90, -60)),
         "other": authority.context("other.test"),
         "stranger": Authority(tmp_path_factory.mktemp("stranger")).context(),
     }

@@ -1,4 +1,4 @@
-"""Certificates that no authority would issue, and TLS whose every byte a test can cut, bend and forge."""
+"""Certificates, good and bad, and TLS whose every byte a test can cut, bend and forge."""
 
 from __future__ import annotations
 
@@ -15,17 +15,49 @@ import pytest
 
 from servers import Peer
 
+DEFAULT_NAMES = ("localhost", "127.0.0.1", "::1", "a.test", "b.test")
 
-class Mint:
-    """Makes certificates of any kind. `root` is the PEM file of its CA."""
+
+class Authority:
+    """A certificate authority; `file` is what --cacert is to be given.
+
+    What it issues are pairs (key, certificate), or PEM files of both.
+    """
 
     def __init__(self, folder: Path) -> None:
         pytest.importorskip("cryptography", reason="needs cryptography, to make certificates")
         self.folder = folder
         self._count = 0
-        self.ca = self.issue(None, "Mint CA", ca=True)
-        self.root = folder / "root.pem"
-        self.root.write_bytes(self.pem(self.ca[1]))
+        self.ca = self.issue(None, "Test CA", ca=True)
+        self.file = folder / "ca.pem"
+        self.file.write_bytes(self.pem(self.ca[1]))
+
+    def certificate(self, *names: str, **settings: Any) -> Path:
+        """Issue a certificate for `names`; return a PEM file of its key and itself."""
+        settings = {"common_name": None, **settings}
+        return self.file_of(self.issue(self.ca, sans=names or DEFAULT_NAMES, **settings))
+
+    def context(self, *names: str, alpn: tuple[str, ...] = ("http/1.1",), **settings: Any) -> ssl.SSLContext:
+        """Make a server's TLS context with a certificate for `names`."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(str(self.certificate(*names, **settings)))
+        if alpn:
+            context.set_alpn_protocols(list(alpn))
+        return context
+
+    def showing(self, leaf: tuple[Any, Any], *chain: Any) -> ssl.SSLContext:
+        """Make a server's TLS context with a leaf and its chain; weak keys are welcome."""
+        return server_context(self.file_of(leaf, *chain))
+
+    def file_of(self, leaf: tuple[Any, Any], *chain: Any) -> Path:
+        """Write a leaf's key and certificate, then the certificates of its chain, to one PEM file."""
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+        self._count += 1
+        path = self.folder / f"leaf-{self._count}.pem"
+        key = leaf[0].private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+        path.write_bytes(key + self.pem(leaf[1]) + b"".join(self.pem(certificate) for certificate in chain))
+        return path
 
     def pem(self, certificate: Any) -> bytes:
         """Encode a certificate."""
@@ -63,8 +95,9 @@ class Mint:
 
         key = key or ec.generate_private_key(ec.SECP256R1())
         if subject is None:
-            subject = self.name(("O", "Mint"), *([("CN", common_name)] if common_name else []))
+            subject = self.name(("O", "Test"), *([("CN", common_name)] if common_name else []))
         now = datetime.datetime.now(datetime.timezone.utc)
+        signing = issuer[0] if issuer else key
         builder = x509.CertificateBuilder(
             issuer_name=issuer[1].subject if issuer else subject,
             subject_name=subject,
@@ -73,23 +106,12 @@ class Mint:
             not_valid_before=now + datetime.timedelta(days[0]),
             not_valid_after=now + datetime.timedelta(days[1]),
         ).add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        by_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
+        own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        builder = builder.add_extension(by_key, critical=False).add_extension(own, critical=False)
         if sans:
             builder = builder.add_extension(x509.SubjectAlternativeName(_alternatives(sans)), critical=False)
-        return key, builder.sign(issuer[0] if issuer else key, hashes.SHA256())
-
-    def file(self, leaf: tuple[Any, Any], *chain: Any) -> Path:
-        """Write a leaf's key and certificate, then the certificates of its chain, to one PEM file."""
-        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-        self._count += 1
-        path = self.folder / f"mint-{self._count}.pem"
-        key = leaf[0].private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
-        path.write_bytes(key + self.pem(leaf[1]) + b"".join(self.pem(certificate) for certificate in chain))
-        return path
-
-    def context(self, leaf: tuple[Any, Any], *chain: Any) -> ssl.SSLContext:
-        """Make a server's TLS context with a leaf and its chain; weak keys are welcome."""
-        return server_context(self.file(leaf, *chain))
+        return key, builder.sign(signing, hashes.SHA256())
 
 
 def _alternatives(sans: tuple[str, ...]) -> list[Any]:
@@ -106,7 +128,7 @@ def _alternatives(sans: tuple[str, ...]) -> list[Any]:
 
 def hostile_certificate(folder: Path, text: str) -> Path:
     """Make a self-signed certificate whose names all hold `text`; return a PEM file of it and its key."""
-    mint = Mint(folder)
+    authority = Authority(folder)
     from cryptography import x509
 
     kinds = (x509.NameOID.COMMON_NAME, x509.NameOID.ORGANIZATION_NAME)
@@ -114,7 +136,7 @@ def hostile_certificate(folder: Path, text: str) -> Path:
         warnings.simplefilter("ignore", UserWarning)  # the names are longer than they ought to be
         name = x509.Name([x509.NameAttribute(kind, text, _validate=False) for kind in kinds])
     plain = "".join(char for char in text if char.isascii())
-    return mint.file(mint.issue(None, subject=name, sans=("dns:" + plain,)))
+    return authority.file_of(authority.issue(None, subject=name, sans=("dns:" + plain,)))
 
 
 def server_context(pem: Path) -> ssl.SSLContext:
