@@ -2196,7 +2196,7 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
         for key in STAT_KEYS:
             fields = last[f"{key}_ms"]
             middle, ends = fields["median"], fields["median_ci95"]
-            low, high = (checked_number(ms * 1000) for ms in ends or (0, 0))
+            low, high = (checked_number(ms * 1000) for ms in ends or (0.0, 0.0))
             stats = {"median": None if middle is None else checked_number(middle * 1000)}
             times[key] = Distribution(stats, (low, high) if ends else None, count)
         told = (export.get("host"), export.get("label"), last["url"])
