@@ -6673,15 +6673,6 @@ def gather_findings(steps: Iterable[Step]) -> tuple[tuple[Finding, list[tuple[in
     return tuple(sorted(usual, key=lambda found: -found[0].cost_us))
 
 
-def bad_codes(steps: Iterable[Step]) -> Mapping[int, int]:
-    return collections.Counter(step.status or 0 for step in steps if step.bad_status)
-
-
-def bad_ends(runs: Iterable[Run]) -> Mapping[int, int]:
-    """Count the runs whose last answer is not good, by its status."""
-    return bad_codes(run.steps[-1] for run in runs)
-
-
 LEAST_SLOW_US = 5_000  # above the median: less is not called slow
 GROUP_RUNS, LEAST_RUNS, GROUP_SHARE = 20, 5, 0.15  # of two groups: least runs in all, and of each one
 GROUP_MADS = 3  # the gap between two groups is wider than so many of their spreads
@@ -7712,12 +7703,6 @@ class Report:
         single = self.options.series.single
         return self.runs[0]._replace(verdict=self.verdicts.get(None)) if single else None
 
-    @property
-    def bad_statuses(self) -> Mapping[int, int]:
-        """Count the bad answers that plain budgets were held against, by status."""
-        plain = any("." not in key for key in self.options.thresholds)
-        return bad_codes(filter(None, (run.judged for run in self.runs if plain)))
-
 
 # ---------------------------------------------------------------------------------------------------------
 # 26. Words. Numbers and names -> text; the machine-readable lines.
@@ -7890,24 +7875,18 @@ def series_progress(report: Report) -> str:
     return ", ".join([text, *figures])
 
 
-def bad_ones(found: Mapping[int, int], runs: int) -> tuple[str, str]:
-    """Name bad statuses, and say in how many of several runs they came."""
-    where = f"in {sum(found.values())} of {runs} runs " if runs > 1 else ""
-    return " or ".join(map(str, sorted(found))), where
-
-
-def budget_warnings(report: Report) -> Iterator[str]:
-    """Warn where a bad answer, which may be a quick one, was held against the budgets or left out."""
-    held, verdict = report.bad_statuses, report.verdict
-    statistics = (each for each in verdict.judgements if each.n is not None) if verdict else ()
-    judged = {each.variant for each in statistics if each.outcome != NOT_JUDGED}
-    bad = held or bad_ends(run for run in report.runs if run.turn.variant in judged)
-    if bad and not report.options.fail:
-        statuses, where = bad_ones(bad, len(report.runs))
-        said = f"the answer was {statuses} and did not count for the budgets"
-        if held:
-            said = f"the budgets were held against a {statuses} answer"
-        yield f"{where}{said}: -f makes that exit 22"
+def bad_answers_text(report: Report) -> str:
+    """Say how many of the answers that budgets are for were not good; nothing where all were."""
+    answers = [run.judged for run in report.runs if run.judged]
+    bad = [step.status for step in answers if step.bad_status]
+    if not bad:
+        return ""
+    words = f"of {len(answers)} answers {len(bad)} {'was' if len(bad) == 1 else 'were'}"
+    words = "the answer was" if len(answers) == 1 else words
+    what = "an error page" if len(bad) == 1 else "error pages"
+    what = what if report.options.expected == GOOD_STATUSES else "not as expected"
+    statuses = ", ".join(map(str, sorted(set(bad), key=str)))
+    return f"{words} {what} ({statuses})"
 
 
 def not_judged_texts(verdict: Verdict, report: Report) -> Iterator[str]:
@@ -7921,16 +7900,6 @@ def not_judged_texts(verdict: Verdict, report: Report) -> Iterator[str]:
         if len(report.runs) < report.planned:
             text += f", stopped after {len(report.runs)} of {report.planned} runs"
         yield text
-
-
-def refused_statuses(report: Report) -> Iterator[str]:
-    """Name the last statuses that --expect or -f refuses."""
-    named = report.options.expected != GOOD_STATUSES
-    bad = {status: count for status, count in bad_ends(report.runs).items() if named or status < 600}
-    if bad:
-        statuses, where = bad_ones(bad, len(report.runs))
-        refused = "does not match --expect" if named else "is refused by -f"
-        yield f"{where}the last status, {statuses}, {refused}"
 
 
 def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
@@ -7954,19 +7923,16 @@ def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
 
 
 def refusals(report: Report) -> Iterator[str]:
-    """Give a line for each budget that was exceeded or not judged, and for statuses that were refused."""
+    """Give a line for each budget that was exceeded or not judged, and with -f for bad answers."""
     if report.verdict:
         yield from budget_texts(report.verdict, report)
     if report.options.fail:
-        yield from refused_statuses(report)
+        yield from filter(None, [bad_answers_text(report)])
 
 
 def series_warnings(report: Report) -> Iterator[str]:
     """Give the warnings about all runs."""
     options, count = report.options, len(report.runs)
-    if options.expected != GOOD_STATUSES:
-        yield from refused_statuses(report)
-    yield from budget_warnings(report)
     if report.verdict and options.style == "metrics":
         yield from not_judged_texts(report.verdict, report)
     limited = [run for run in report.runs if run.limit_reached]
@@ -9067,11 +9033,10 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     budgets, end = [threshold_text(each) for each in verdict.thresholds.values()], verdict.certificate
     if end:
         budgets.append(f"cert≥{plural(end.threshold, 'day')}")
-    first: Spans = (Span("Thresholds: ", "strong"), Span("  ".join(budgets) or "-"))
-    if report.bad_statuses:
-        bad = " ".join(bad_ones(report.bad_statuses, len(report.runs))).rstrip()
-        first += (Span(f"  (status {bad})", "bad"),)
-    lines: list[Line] = [first]
+    lines: list[Line] = [(Span("Thresholds: ", "strong"), Span("  ".join(budgets) or "-"))]
+    bad = bad_answers_text(report)
+    if bad:
+        lines.append(Span(bad if report.options.fail else f"{bad}: -f makes that exit 22", "bad"))
     lines += allowance_texts(verdict)
     if not verdict.passed:
         lines.append(Span("Violations:", "strong"))

@@ -278,9 +278,7 @@ def test_a_series_in_silence_draws_no_progress(run_tool):
     with http_server({"/": Reply(404, wait=0.1)}) as server:
         result = run_tool("-s", "-f", "--count", "5", "--interval", "0", server.url(), terminal="out err")
     assert (result.code, result.out) == (22, "")
-    assert (
-        result.err.replace("\r", "") == "httphases: in 5 of 5 runs the last status, 404, is refused by -f\n"
-    )
+    assert result.err.replace("\r", "") == "httphases: of 5 answers 5 were error pages (404)\n"
 
 
 # --- what is not there ----------------------------------------------------------------------------

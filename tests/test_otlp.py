@@ -73,12 +73,10 @@ class Trace:
 def traced(call_tool, tmp_path):
     """Run the program; return the traces that it wrote, and the JSON document."""
 
-    def run(*arguments, code=0, env=None, warned=None):
+    def run(*arguments, code=0, env=None):
         path, traces = tmp_path / "out.json", tmp_path / "trace.json"
         result = call_tool("--compact", "--json", path, "--otlp", traces, *arguments, env=env)
         assert result.code == code, result.err
-        if warned:
-            result.warned(warned)
         return [Trace(line) for line in traces.read_bytes().splitlines()], json.loads(path.read_text("utf-8"))
 
     return run
@@ -150,8 +148,7 @@ def test_starts_and_ends_are_those_of_the_measurement_and_leave_no_hole(traced, 
 )
 def test_a_status_that_was_not_expected_is_an_error(traced, status, options, code, told):
     with http_server({"/": Reply(status)}) as server:
-        warned = code and "does not match --expect"
-        [trace], _ = traced(*options, server.url(), code=code, warned=warned)
+        [trace], _ = traced(*options, server.url(), code=code)
     assert trace.roots[0].status.code == told
     [step] = trace.steps()
     assert options or (step.status.code, attributes(step)["error.type"]) == (ERROR, "404")

@@ -28,7 +28,6 @@ def site():
         yield server
 
 
-HELD = "the budgets were held against a 404 answer"
 SLO = ["--slo", "dns=5000,connect=0.000001,tls=1,ttfb=0.001,wait=30000,total=0.00001"]
 
 
@@ -39,7 +38,6 @@ SLO = ["--slo", "dns=5000,connect=0.000001,tls=1,ttfb=0.001,wait=30000,total=0.0
 @pytest.mark.parametrize("columns", [60, 200])
 def test_no_line_of_a_report_is_wider_than_the_terminal(run_tool, site, columns, without):
     result = run_tool("-L", *SLO, site.url("/1"), terminal="out err", columns=columns, without=without)
-    assert HELD in result.err
     # Without rich a wide character counts as one.
     widths = [(len if without else cells)(line) for line in lines_of(result.out)]
     assert max(widths) <= columns
@@ -204,7 +202,7 @@ ENCODINGS = {
 def test_a_stream_without_box_characters_gets_ascii(run_tool, site, encoding):
     arguments = ["-L", *SLO, site.url("/1")]
     result = run_tool(*arguments, terminal="out err", env=ENCODINGS[encoding])
-    assert result.code == 4 and HELD in result.err
+    assert (result.code, result.err) == (4, "")
     assert result.out.isascii() or encoding == "latin-1"
     says_all(result.out, "SLO: fail", "dns<=5000ms", "404")
     assert "?" not in result.out.replace("/2?query", "").replace("?query", "").replace("2?", "")
@@ -239,7 +237,7 @@ def words(text: str) -> str:
 def test_rich_and_plain_say_the_same_words(run_tool, site):
     options = ["-L", *SLO, site.url("/1")]
     results = [run_tool(*options, env={"COLUMNS": "60"}, without=without) for without in ((), ("rich",))]
-    assert all(HELD in result.err for result in results)
+    assert all(result.err == "" for result in results)
     assert words(results[0].out) == words(results[1].out)
 
 
