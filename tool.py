@@ -281,8 +281,9 @@ MAX_HEADER_BYTES = 1 << 20
 MAX_INTERIM = 100
 MAX_CHAIN = 100  # certificates of a server; OpenSSL takes 100 KiB of them
 MAX_IDLE = 100  # records or frames that are read of an idle connection: tickets, settings, pings
-END_PATIENCE = 1.0  # seconds for the end of an HTTP/2 stream, after the last byte that was announced
-MAX_HTTP2_CHATTER = 1000  # frames that serve nothing (SETTINGS, PING); one more for each KiB of the bodies
+MAX_HTTP2_CHATTER = (
+    1000  # frames without a body (SETTINGS, PING, credit); four more for each KiB of the bodies
+)
 MAX_FILE = 16 << 20  # that an option names, but for a body
 MAX_BODY = 1 << 30  # bytes of a request's body
 MAX_DECODED = 4 << 20  # bytes of such a body that are decoded, to tell its type
@@ -738,7 +739,6 @@ class Response(NamedTuple):
     reason: str
     http_version: str
     headers: tuple[Header, ...]
-    odd: str = ""  # what was read although HTTP does not have it so, or what followed in place of HTTP
     server_timings: tuple[Metric, ...] = ()
     cache: CacheUse | None = None
 
@@ -3113,19 +3113,6 @@ def der_serial(element: Der) -> str:
     return f"-{digits}" if number < 0 else digits
 
 
-DER_CODECS = {  # of string types that are not UTF-8; the codecs' names would be imported when first used
-    0x1C: codecs.utf_32_be_decode,
-    0x1E: codecs.utf_16_be_decode,
-}
-
-
-def der_text(element: Der) -> str:
-    if element.tag == 0x14:  # TeletexString: ISO-8859-1 is what is written into it
-        return element.content.decode("latin-1")
-    decode_text = DER_CODECS.get(element.tag, codecs.utf_8_decode)
-    return decode_text(element.content, "replace", True)[0]
-
-
 def der_time(element: Der) -> datetime.datetime:
     """Read UTCTime (two digits of year, 1950-2049) or GeneralizedTime (RFC 5280 section 4.1.2.5)."""
     text = element.content.decode("ascii")
@@ -3145,7 +3132,7 @@ def der_name(element: Der) -> list[tuple[str, str]]:
             kind, value = parts_of(attribute)[:2]
             name = NAME_TYPES.get(kind.content)
             if name:
-                pairs.append((name, der_text(value)))
+                pairs.append((name, decode(value.content)))
     return pairs
 
 
@@ -3714,7 +3701,6 @@ SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
 JIFFY_NS = 5_000_000  # ns by which the kernel's count of ms may be off, at 250 ticks a second and above
 FRESH_NS = 200_000  # ns within which a waiting process notices what came, unless it is short of CPUs
-CLOCK_READINGS = 5  # of both clocks at most, 0.1 us each, until one was not interrupted
 # With these flags Linux keeps what is sent until the next send (MSG_MORE), in a separate segment (MSG_EOR).
 HOLD_FLAGS = socket.MSG_MORE | socket.MSG_EOR if getattr(socket, "MSG_MORE", 0) else 0
 Source = Callable[[], "bytes | memoryview"]
@@ -3734,7 +3720,7 @@ def nobody(*_: object) -> None:
     """Listen to nothing: takes the place of a listener where there is none."""
 
 
-NOT_WHOLE = "something came while the connection was idle, and not all of it"
+UNASKED = "the server sent something that it was not asked for"
 
 
 class Stream:
@@ -3783,13 +3769,8 @@ class Stream:
 
 def instant_of(stamp: int) -> int:
     """Turn a time of the system's clock (ns) that is past into an instant of perf_counter_ns."""
-    # Both clocks are read within a moment, or else again: a loss of the CPU in between would count.
-    for _ in range(CLOCK_READINGS):
-        before = time.perf_counter_ns()
-        wall = time.time_ns()
-        if time.perf_counter_ns() - before < CLOCK_ERROR_NS:
-            break
-    return before - max(0, wall - stamp)
+    now = time.perf_counter_ns()
+    return now - max(0, time.time_ns() - stamp)
 
 
 class SocketStream(Stream):
@@ -4164,7 +4145,7 @@ class TlsStream(Stream):
             got = self._inner.read_into(view)
         except BlockingIOError:
             if begun:
-                raise protocol_error(NOT_WHOLE) from None
+                raise protocol_error(UNASKED) from None
             raise
         if got:
             self.arrived = self._inner.arrived
@@ -4361,7 +4342,7 @@ def complete_headers(request: Request) -> tuple[Header, ...]:
     return (*added, *request.headers)
 
 
-STATUS_LINE = rb"(?is)(HTTP/(?:1\.[0-9]|[23](?:\.0)?))( +)([1-9][0-9]{2})(?: +(.*))?"
+STATUS_LINE = rb"(?is)(HTTP/(?:1\.[0-9]|[23](?:\.0)?)) +([1-9][0-9]{2})(?: +(.*))?"
 
 
 def parse_status_line(line: bytes) -> Response:
@@ -4371,12 +4352,10 @@ def parse_status_line(line: bytes) -> Response:
     found = re.fullmatch(STATUS_LINE, line.rstrip())
     if not found:
         raise not_http(line)
-    version, odd = found[1].decode("ascii"), ""
+    version = found[1].decode("ascii")
     if version[:-1] != "HTTP/1.":
-        version, odd = "HTTP/1.1", f"its status line says {version}"
-    elif found[2] != b" ":
-        odd = "its status line has more blanks than one"
-    return Response(int(found[3]), decode((found[4] or b"").strip()), version, (), odd)
+        version = "HTTP/1.1"
+    return Response(int(found[2]), decode((found[3] or b"").strip()), version, ())
 
 
 def read_headers(reader: Reader, log: Log) -> tuple[Header, ...]:
@@ -4622,9 +4601,6 @@ class Setup(NamedTuple):
     log: Log
 
 
-UNASKED = "the server sent something that it was not asked for"
-
-
 class Stage:
     """A part of the way, a hop or an exchange. It notes what happens in its log.
 
@@ -4702,18 +4678,14 @@ class Exchange(Stage):
                 except BlockingIOError:  # nothing more came
                     return self.reuse_obstacle()
                 self._read_idle()
-            return "the server went on and on while the connection was idle"
-        except EOFError:
-            tenths = math.ceil(idle / 100_000_000)  # upwards: it is true, and alike in alike runs
-            return f"the server closed it within {tenths / 10:.1f} s without a request"
-        except BlockingIOError:
-            return NOT_WHOLE
-        except ssl.SSLError:
-            return "the server broke TLS off while the connection was idle"
-        except OSError as error:
-            return f"the connection broke while it was idle: {words_of_system(error)}"
+            return UNASKED
         except NetworkError as error:
             return shown_words(error.message, self.options.secrets)
+        except BlockingIOError:  # not all of it came
+            return UNASKED
+        except (EOFError, OSError):
+            tenths = math.ceil(idle / 100_000_000)  # upwards: it is true, and alike in alike runs
+            return f"the server closed it, or it broke, within {tenths / 10:.1f} s without a request"
 
     def _read_idle(self) -> None:
         """Read what came on the idle connection; raises NetworkError where it must not come then."""
@@ -4849,9 +4821,7 @@ class Http1Exchange(Exchange):
         if self.log.stale:
             raise protocol_error("the answer came before the request: it is none to this one", KEPT_HINT)
         if response.status == 101:
-            protocol = clip(response.get("upgrade") or "another protocol", MAX_FOREIGN)
-            self.log.response = response._replace(odd=f"then {protocol}, as the request asked")
-            self.log.done = self.log.first_byte
+            self.log.response, self.log.done = response, self.log.first_byte
             return
         self.log.response = response
         stream.in_bulk = True  # in the body only the last instant counts, and it stays exact
@@ -5012,14 +4982,13 @@ class Http2Connection(Reader):
         vars(sys.modules["hpack.hpack"])["decode_integer"] = read_packed_integer
         self._unpack = self.h2.decoder.decode
         self.h2.decoder.decode = self._unpack_fields  # type: ignore[method-assign, assignment]
-        self.blanks = False  # the newest header section had values with blanks around them
         self.h2.initiate_connection()
         # SETTINGS widen the windows of streams alone (RFC 9113 section 6.9.2).
         self.h2.increment_flow_control_window(HTTP2_WINDOW - INITIAL_WINDOW)
         self.newest_stream = 0  # the stream that was opened last
-        # Of the connection (0) and of that stream: bytes that may be sent (section 5.2), below 0 where
-        # SETTINGS made the window smaller, and bytes that were sent and have brought no credit back yet.
-        self.window, self.uncredited = {0: INITIAL_WINDOW}, {0: 0}
+        # Bytes that may be sent, of the connection (0) and of that stream (section 5.2): below 0 where
+        # SETTINGS made the window smaller.
+        self.window = {0: INITIAL_WINDOW}
         self.in_block = False  # HEADERS came, but not yet the CONTINUATION that ends them
         self.goaway: NetworkError | None = None  # what GOAWAY said
         self._initial_window = INITIAL_WINDOW  # of a stream
@@ -5030,16 +4999,12 @@ class Http2Connection(Reader):
         """Unpack a header section without blanks around values: h2 refuses them (RFC 9113 section 8.2.1), but
         large sites send them, and browsers read on.
         """
-        fields = self._unpack(block, raw)
-        stripped = [type(field)(field[0], field[1].strip(b" \t")) for field in fields]
-        self.blanks = stripped != fields
-        return stripped
+        return [type(field)(field[0], field[1].strip(b" \t")) for field in self._unpack(block, raw)]
 
     def open_stream(self, fields: list[tuple[bytes, bytes]], ended: bool) -> int:
         """Queue a request's header section; return the number of its stream."""
         self.newest_stream = self.h2.get_next_available_stream_id()
         self.window = {0: self.window[0], self.newest_stream: self._initial_window}
-        self.uncredited = {0: self.uncredited[0], self.newest_stream: 0}
         self.h2.send_headers(self.newest_stream, fields, end_stream=ended)
         return self.newest_stream
 
@@ -5085,12 +5050,8 @@ class Http2Connection(Reader):
         self._at = at
         return count * length
 
-    def take_credit(self, stream: int, increment: int) -> None:
-        """Take what a WINDOW_UPDATE adds (RFC 9113 section 6.9)."""
-        self._widen(stream, increment)
-        self.uncredited[stream] = max(0, self.uncredited[stream] - increment)
-
-    def _widen(self, stream: int, increment: int) -> None:
+    def widen(self, stream: int, increment: int) -> None:
+        """Take what a WINDOW_UPDATE or SETTINGS add to a window (RFC 9113 section 6.9)."""
         self.window[stream] += increment
         if self.window[stream] > MAX_WINDOW:
             raise broken_http2(f"a flow-control window of more than {MAX_WINDOW} bytes")
@@ -5098,7 +5059,7 @@ class Http2Connection(Reader):
     def follow_settings(self) -> None:
         """Follow SETTINGS that h2 took: they change the window of the stream (section 6.9.2)."""
         initial = self.h2.remote_settings.initial_window_size
-        self._widen(self.newest_stream, initial - self._initial_window)
+        self.widen(self.newest_stream, initial - self._initial_window)
         self._initial_window = initial
 
 
@@ -5121,7 +5082,6 @@ class Http2Exchange(Exchange):
         self._ended = self._given_up = False
         self._length: int | None = None  # bytes of the body, where the response announces them
         self._held_since = 0  # when (perf_counter_ns) the window was used up that holds the body back now
-        self._give_up = 0.0  # when (time.monotonic) the end of the stream is no longer waited for
 
     def reuse_obstacle(self) -> str | None:
         if self.reader.goaway:
@@ -5134,19 +5094,18 @@ class Http2Exchange(Exchange):
         self._read_frame()
 
     def run(self, stream: Stream) -> None:
-        """Read frames to the end of our stream. The body is as long as its header says (section 8.1.1)."""
+        """Read frames to the end of our stream, or of a body that is as long as its header says: some servers
+        end the stream late, or never.
+        """
         self.reader.stream = stream
         stream.in_bulk = bool(self._body)  # what comes during an upload is credit, nearly always
         try:
             while not self._ended:
                 self._read_frame()
-                self._limit_wait_for_end()
-        except (EOFError, socket.timeout) as stopped:
-            if self.log.response and self.log.done is not None:
-                self.log.response = self.log.response._replace(odd="the server did not end the stream")
-                return
-            if not isinstance(stopped, EOFError):
-                raise
+                asked = self.log.sent is not None or self._given_up
+                if asked and self.log.received == self._length and not self.reader.left:
+                    self._ended = True
+        except EOFError:
             if self.reader.goaway:
                 raise self.reader.goaway from None
             if not self.log.response:
@@ -5160,19 +5119,6 @@ class Http2Exchange(Exchange):
             raise protocol_error(f"the body has {received} bytes, its content-length says {self._length}")
         self.log.done = stream.arrived
         self.reader.close_stream(self._stream, not (self._body or self._given_up))
-
-    def _limit_wait_for_end(self) -> None:
-        """Wait at most END_PATIENCE for the end of a stream whose body is whole by its length."""
-        log, connection = self.log, self.log.connected.socket
-        if self._ended or log.received != self._length or (log.sent is None and not self._given_up):
-            return
-        if log.done is None:
-            log.done, self._give_up = self.reader.stream.arrived, time.monotonic() + END_PATIENCE
-        left = self._give_up - time.monotonic()
-        if left <= 0:
-            raise socket.timeout
-        if connection:
-            connection.settimeout(left)
 
     def source(self) -> bytes:
         """Return first all other frames, then as much of the body as the windows allow."""
@@ -5202,7 +5148,6 @@ class Http2Exchange(Exchange):
             left -= size
             for stream in self.reader.window:
                 self.reader.window[stream] -= size
-                self.reader.uncredited[stream] += size
         return b"".join(parts)
 
     def _read_frame(self) -> None:
@@ -5222,8 +5167,7 @@ class Http2Exchange(Exchange):
             return
         if kind == HEADERS and stream == self._stream:
             self._headers_began = began  # the first byte of the final response, unless this is a 1xx
-        if kind != WINDOW_UPDATE or not self.reader.uncredited.get(stream):
-            self._count_chatter()
+        self._count_chatter()
         payload = self.reader.exactly(length)
         if self.reader.in_block or not self._take(kind, stream, payload):
             self._give_h2(kind, flags, header + payload)
@@ -5231,9 +5175,9 @@ class Http2Exchange(Exchange):
     def _take(self, kind: int, stream: int, payload: bytes) -> bool:
         """Take a frame that is our own; False for one of h2's."""
         if kind == WINDOW_UPDATE and stream in self.reader.window and len(payload) == 4 and any(payload):
-            self.reader.take_credit(stream, int.from_bytes(payload, "big") & MAX_WINDOW)
+            self.reader.widen(stream, int.from_bytes(payload, "big") & MAX_WINDOW)
             return True
-        if kind in (WINDOW_UPDATE, RST_STREAM) and 0 < stream < self.reader.newest_stream:
+        if kind in (DATA, WINDOW_UPDATE, RST_STREAM) and 0 < stream < self.reader.newest_stream:
             return True  # late, for an earlier request (section 5.1, closed)
         if kind == RST_STREAM and stream == self._stream and len(payload) == 4:
             raise self._reset(http2_error(payload))
@@ -5268,10 +5212,10 @@ class Http2Exchange(Exchange):
             self.reader.in_block = not flags & END_HEADERS
 
     def _count_chatter(self) -> None:
-        """Count a frame without a body or credit: an ordinary server sends a few, an attack thousands."""
+        """Count a frame without a body: an ordinary server sends a few, an attack thousands."""
         self._chatter += 1
-        if self._chatter > MAX_HTTP2_CHATTER + (len(self.request.data) + self.log.received) // 1024:
-            message = f"{self._chatter} HTTP/2 frames that serve nothing came with one response"
+        if self._chatter > MAX_HTTP2_CHATTER + (len(self.request.data) + self.log.received) // 256:
+            message = f"{self._chatter} HTTP/2 frames without a body came with one response"
             raise protocol_error(message, HTTP2_HINT)
 
     def _count_data(self, length: int, flags: int) -> None:
@@ -5313,8 +5257,7 @@ class Http2Exchange(Exchange):
         headers = tuple((name.decode("latin-1"), bytes(value)) for name, value in fields if name[:1] != b":")
         if len(headers) > MAX_HEADER_LINES:
             raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
-        odd = "values of fields had blanks around them" if self.reader.blanks else ""
-        self.log.response = Response(status, "", "HTTP/2", headers, odd)
+        self.log.response = Response(status, "", "HTTP/2", headers)
         self._length = content_length(headers) if has_body(self.request.method, status) else 0
         self.reader.stream.in_bulk = True
         if status >= 300 and self._body:  # the rest of the request is not wanted
@@ -5516,8 +5459,8 @@ class Tcp(Hop):
         self.looks_up = known_address(*self.place, self.options) is None
 
     def prepare(self) -> None:
-        """Make a first socket of each family that this machine has, if that leaves the resolver a descriptor.
-        Raises OSError when this machine has a limit that allows none.
+        """Make a first socket of each family that this machine has; raises OSError when a limit of this
+        machine allows none.
         """
         wanted, interface = self.options.family, self.options.interface
         errors: list[OSError] = []
@@ -5530,15 +5473,7 @@ class Tcp(Hop):
         refused = next(filter(refusal_of, errors), None)
         if refused and not self._spare:
             raise refused
-        spares = tuple(self._spare.values())
-        self.log.sockets += spares
-        try:
-            if spares:  # one descriptor must be left for the resolver
-                os.close(os.dup(spares[0].fileno()))
-        except OSError:
-            for spare in spares:
-                spare.close()
-            self._spare.clear()
+        self.log.sockets += self._spare.values()
 
     def look_up(self) -> None:
         self._peers = resolve(*self.place, self.options, self.log)
@@ -5611,22 +5546,11 @@ class Unix(Hop):
         self._path = setup.route.unix_socket
         self._where = f"the unix socket {clip(self._path)}"
         self._stream = SocketStream(timestamps=False)
-        self._unmade: OSError | None = None
-
-    def prepare(self) -> None:
-        """Make the socket; raises OSError when this machine has a limit that allows none."""
-        try:
-            self._stream.socket = make_socket(socket.AF_UNIX)
-            self.log.sockets.append(self._stream.socket)
-        except OSError as error:
-            if refusal_of(error):
-                raise
-            self._unmade = error  # a policy forbids it: that is a failure to connect
 
     def open(self, below: Stream) -> Stream:
         self.log.dials = (Dial(time.perf_counter_ns(), None, None, None),)
-        if self._unmade:
-            raise self._unmade
+        self._stream.socket = make_socket(socket.AF_UNIX)
+        self.log.sockets.append(self._stream.socket)
         self._stream.socket.connect(self._path)
         self.opened_at = time.perf_counter_ns()
         return self._stream
@@ -8879,9 +8803,8 @@ def network_rows(step: Step) -> Iterator[Row]:
     if route.proxy:
         yield "Proxy", f"{route.proxy.shown} (from {route.source})"
     if step.response:
-        protocol, alpn = step.response.http_version, network.tls.alpn and f"ALPN {network.tls.alpn}"
-        notes = "; ".join(filter(None, (alpn, step.response.odd)))
-        yield "Protocol", f"{protocol} ({notes})" if notes else protocol
+        protocol, alpn = step.response.http_version, network.tls.alpn
+        yield "Protocol", f"{protocol} (ALPN {alpn})" if alpn else protocol
     if network.tls != NO_TLS:
         yield from tls_rows(network.tls, step.started_at)
     if network.interface and network.local_ip:

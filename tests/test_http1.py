@@ -100,26 +100,23 @@ def test_every_byte_of_a_large_body_is_counted(call_tool, chunked):
 
 # --- the head -------------------------------------------------------------------------------------
 
-SAYS = " (its status line "
 STATUS_LINES = {
-    "HTTP/1.0 200 OK": ("HTTP/1.0", 200, "OK", ""),
-    "HTTP/1.1 404 No such page here": ("HTTP/1.1", 404, "No such page here", ""),
-    "HTTP/1.1 599 ": ("HTTP/1.1", 599, "", ""),
-    "HTTP/2 200 OK": ("HTTP/1.1", 200, "OK", f"{SAYS}says HTTP/2)"),
-    "HTTP/2.0 200": ("HTTP/1.1", 200, "", f"{SAYS}says HTTP/2.0)"),
-    "http/1.1 200 ok": ("HTTP/1.1", 200, "ok", f"{SAYS}says http/1.1)"),
-    "HTTP/1.1  200   OK": ("HTTP/1.1", 200, "OK", f"{SAYS}has more blanks than one)"),
+    "HTTP/1.0 200 OK": ["HTTP/1.0", 200, "OK"],
+    "HTTP/1.1 404 No such page here": ["HTTP/1.1", 404, "No such page here"],
+    "HTTP/1.1 599 ": ["HTTP/1.1", 599, ""],
+    "HTTP/2 200 OK": ["HTTP/1.1", 200, "OK"],
+    "HTTP/2.0 200": ["HTTP/1.1", 200, ""],
+    "http/1.1 200 ok": ["HTTP/1.1", 200, "ok"],
+    "HTTP/1.1  200   OK": ["HTTP/1.1", 200, "OK"],
 }
 
 
 @pytest.mark.parametrize(("line", "read"), STATUS_LINES.items(), ids=STATUS_LINES)
-def test_a_status_line_is_read_and_its_oddity_told(call_tool, line, read):
+def test_a_status_line_is_read_as_curl_reads_it(call_tool, line, read):
     result, step = measured(call_tool, f"{line}\r\nContent-Length: 0\r\n\r\n")
     response = step["response"]
-    *found, odd = read
-    assert [response["http_version"], response["status"], response["reason"] or ""] == found
+    assert [response["http_version"], response["status"], response["reason"] or ""] == read
     assert result.code == 0
-    assert f" Protocol {read[0]}{odd} Path " in " ".join(result.err.split())
 
 
 @pytest.mark.parametrize("line", ["HTTP/1.1 99 Low", "HTTP/1.1 2x0 What", "HTTP/1.1"])
@@ -181,7 +178,6 @@ def test_a_change_of_protocol_that_was_asked_for_is_an_answer(call_tool, frames)
     result, step = measured(call_tool, SWITCHED + frames, "--expect", "101", *UPGRADE)
     assert (result.code, step["response"]["status"], step["response"]["bytes"]) == (0, 101, 0)
     assert step["timing"]["xfer_ms"] == 0 < step["timing"]["wait_ms"]
-    assert "Protocol HTTP/1.1 (then websocket, as the request asked)" in " ".join(result.err.split())
 
 
 def test_a_connection_that_switched_protocols_is_not_kept(call_tool):
