@@ -8679,7 +8679,7 @@ class Fields(NamedTuple):
 
 class Table(NamedTuple):
     """Rows below headings; a row without cells is a rule. Columns of `numbers` are aligned to the right. The
-    last column takes the rest of the width; if there is none left, the widest column is folded.
+    last one, if it has no heading, takes the rest of the width; if there is none left, the widest is folded.
     """
 
     headings: Sequence[str]
@@ -8709,17 +8709,22 @@ def row_of(cells: Iterable[str], tone: str = "") -> Spans:
     return tuple(Span(cell, tone) for cell in cells)
 
 
-def waterfall_table(timing: Timing, failed: str | None = None) -> Table:
-    """Lay the phases of a step out in time; `failed` is the phase that failed."""
+def drawn_keys(step: Step) -> list[str]:
+    """Return the times that are drawn of a step: without TLS there is none of it."""
+    return [key for key in SUMMARY_KEYS if key != "tls" or step.request.url.secure]
+
+
+def waterfall_table(step: Step) -> Table:
+    """Lay the phases of a step out in time."""
     rows: list[Sequence[Cell]] = []
-    begin = 0
-    for key in SUMMARY_KEYS:
+    timing, failed, begin = step.timing, step.error and step.error.phase, 0
+    for key in drawn_keys(step):
         length: int | None = getattr(timing, key)
         tone = "bad" if key == failed else key
         bar = Bar(begin, length, timing.total, tone) if length and key in PHASES else Span("")
+        rows += [()] * (key == "ttfb")
         rows.append((*row_of((key, ms_text(timing.ms(key))), tone), bar))
         begin += length or 0
-    rows.insert(len(PHASES), ())
     return Table(("Phase", "Duration", ""), ("Duration",), rows)
 
 
@@ -8734,23 +8739,13 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Spans:
     return (Span(f"{clip(name)}, "), Span(expiry, tone), Span(f" ({certificate.not_after:%Y-%m-%d})"))
 
 
-def short_name(name: str) -> str:
-    """Return the common name in a distinguished name, else the organization, else all of it."""
-    parts = [part.partition("=") for part in re.split(r", (?=(?:CN|C|L|ST|O|OU)=)", name)]
-    by_kind = {kind: value for kind, _, value in reversed(parts)}  # of several of a kind the first
-    return by_kind.get("CN") or by_kind.get("O") or name
-
-
-def chain_names(chain: Sequence[Certificate]) -> Iterator[str]:
+def chain_text(chain: Sequence[Certificate]) -> str:
     """Name the certificates of a chain, then the issuer of the last one if it was not sent."""
-    for each in chain:
-        name = each.common_name or next(iter(each.names or ()), None) or short_name(each.subject or "")
-        yield name or "(no name)"
+    names = [each.common_name or each.subject or "(no name)" for each in chain]
     issuer = chain[-1].issuer
-    if issuer is None:
-        yield "(illegible)"
-    elif issuer not in [each.subject for each in chain]:
-        yield f"{short_name(issuer) or '(empty)'} (not sent)"
+    if issuer and issuer not in [each.subject for each in chain]:
+        names.append(f"{issuer} (not sent)")
+    return " ← ".join(clip(name, MAX_FOREIGN) for name in names)
 
 
 def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[Row]:
@@ -8775,23 +8770,19 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
         if first:
             own += (Span("; further up the chain "), *certificate_line(info.chain[first], now))
         yield "Certificate", own
-        yield "Chain", " ← ".join(clip(name, MAX_FOREIGN) for name in chain_names(info.chain))
+        if not (info.version or info.verified):
+            yield "Chain", chain_text(info.chain)
     if info.client_cert is not None:
         unsent = "not sent" if info.wanted else "not asked for"
         yield "Client cert", "sent" if info.client_cert else unsent
-
-
-def loss_text(step: Step) -> str:
-    again = plural(step.network.retransmits or 0, "retransmit")
-    late = Case(step).grown("disorder", "connected", "ended")
-    return f"{again}, {late} of the server's segments out of order" if late else again
 
 
 def network_rows(step: Step) -> Iterator[Row]:
     """Say how the server was reached, as far as it was."""
     network, route = step.network, step.route
     if network.peer:
-        yield "Address", f"{network.peer.ip} ({family_of(network.peer.ip)}), port {network.port}"
+        whose = " (the proxy)" if route.proxy else ""
+        yield "Address", f"{network.peer.ip} ({family_of(network.peer.ip)}), port {network.port}{whose}"
     if route.unix_socket is not None:
         yield "Socket", route.unix_socket
     own = network.peer and own_machine(route.first_hop(step.request.url)[0], network.peer.ip)
@@ -8810,7 +8801,8 @@ def network_rows(step: Step) -> Iterator[Row]:
     if network.interface and network.local_ip:
         yield "From", f"{network.local_ip} (--interface {network.interface})"
     if network.rtt_us is not None:
-        yield "Path", f"round trip {network.rtt_us / 1000:.2f} ms, {loss_text(step)}"
+        again = f", {plural(network.retransmits, 'retransmit')}" if network.retransmits else ""
+        yield "Path", f"round trip {network.rtt_us / 1000:.2f} ms{again}"
 
 
 def claim_rows(response: Response) -> Iterator[Row]:
@@ -8851,7 +8843,9 @@ def response_rows(step: Step) -> Iterator[Row]:
         delay = clip(response.get("retry-after") or "", MAX_FOREIGN)
         retry = delay and f"retry after {delay}{'' if parse_digits(delay) is None else ' s'}"
         media = clip(response.get("content-type") or "")
-        yield "Response", ", ".join(filter(None, (status, retry, body, media)))
+        server = clip(response.get("server") or "", MAX_FOREIGN)
+        parts = (status, retry, body, media, server and f"from {server}")
+        yield "Response", ", ".join(filter(None, parts))
         location = response.get("location")
         if location is not None:
             yield "Location", clip(location)
@@ -8903,7 +8897,7 @@ def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Bloc
     yield Fields(step_rows(step, before, include))
     error, spent = step.error, ""
     if error is None or error.phase != PHASES[0]:
-        yield waterfall_table(step.timing, error and error.phase)
+        yield waterfall_table(step)
     elif step.timing.total:  # there is no more to draw
         spent = f" after {ms_text(step.timing.ms('total'))}"
     failed: list[Row] = []
@@ -8979,40 +8973,24 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 28c. Views of a series. A header, how the times lie, and what is odd.
-QUARTERS = ("min", "p25", "median", "p75", "p95", "max")
-LEAST_STRIP = 12  # cells, as many as its heading takes
 SHOWN_ROWS = 8  # of runs, one after the other
-TABLE_RUNS = 3  # fewer have no table of their times
 OVER_TIME_RUNS, OVER_TIME_CELLS = 20, 40  # a series of so many good runs has a strip; its most cells
 LEAST_CHANGE, LEAST_CHANGE_US = 0.05, 1_000  # of its medians: less is not drawn
 
 
-def spread_rows(summary: Summary, names: Sequence[str]) -> list[list[str]]:
-    """Return the statistics of each phase, in ms, below their names."""
-    rows = [[key, *(bare_ms(to_ms(summary.stat(key, name))) for name in names)] for key in SUMMARY_KEYS]
-    return [["Phase", *names], *rows]
-
-
-def spread_blocks(summary: Summary, width: int) -> Iterator[Block]:
-    """Show how the times (ms) lie. What is too wide loses the strips, then the quarters."""
-    rows = spread_rows(summary, QUARTERS)
-    room = width - table_width(rows)
-    if room < 0:
-        rows = spread_rows(summary, SUMMARY_STATS)
+def spread_blocks(summary: Summary) -> Iterator[Block]:
+    """Show how the times (ms) lie."""
     end = max(times_of("total", summary.used))
-    drawn = room >= LEAST_STRIP + 3
     which = f"Times of the {plural(len(summary.used), 'good run')}"
     if summary.none_good:
         which = "No answer was good; times of all answers"
-    scale = f"; distribution from 0 to {bare_ms(to_ms(end))}" if drawn else ""
-    yield f"{which}, in ms{scale}:"
-    headings, *body = rows
-    table: list[Sequence[Cell]] = []
-    for key, *row in body:
-        drawing = [Strip(times_of(key, summary.used), end, key)] if drawn else ()
-        table.append((*row_of((key, *row), key), *drawing))
-    table.insert(len(PHASES), ())
-    yield Table([*headings, "distribution"] if drawn else headings, QUARTERS, table)
+    yield f"{which}, in ms; distribution from 0 to {bare_ms(to_ms(end))}:"
+    rows: list[Sequence[Cell]] = []
+    for key in drawn_keys(summary.used[0]):
+        figures = (bare_ms(to_ms(summary.stat(key, name))) for name in SUMMARY_STATS)
+        rows += [()] * (key == "ttfb")
+        rows.append((*row_of((key, *figures), key), Strip(times_of(key, summary.used), end, key)))
+    yield Table(("Phase", *SUMMARY_STATS, ""), SUMMARY_STATS, rows)
 
 
 def series_title(summary: Summary, report: Report) -> str:
@@ -9030,18 +9008,8 @@ def series_title(summary: Summary, report: Report) -> str:
     return ", ".join(parts)
 
 
-def status_sentence(summary: Summary) -> str:
-    """Say how many answers each status had, and how long they took: the rare statuses first."""
-    *rare, (usual, (_, usual_us)) = sorted(summary.statuses.items(), key=lambda item: (item[1][0], -item[0]))
-    every = len(summary.answered)
-    parts = [f"{code}: {count} of {every}, median {us / 1000:.1f} ms" for code, (count, us) in rare]
-    return "; ".join([*parts, f"{usual}: {usual_us / 1000:.1f} ms"])
-
-
 def reuse_rows(summary: Summary) -> Iterator[Row]:
-    """Say why connections were not kept; how many runs opened one, what that cost, and whether their answers
-    were slower too.
-    """
+    """Say why connections were not kept; how many runs opened one, and what that cost."""
     name, opened = f"{summary.variant}: " if summary.variant else "", summary.opened
     for reason, count in summary.refused.items():
         yield "Not reused", Span(f"{name}{plural(count, 'run')}: {reason}", "warn")
@@ -9050,13 +9018,6 @@ def reuse_rows(summary: Summary) -> Iterator[Row]:
     cost = median(sum(filter(None, step.timing[:3])) for step in opened)  # dns, connect, tls
     words = f"{name}{len(opened)} of {plural(summary.runs, 'run')} opened a connection, which took "
     words += f"{time_text(cost)}; the times are of the others"
-    wait = median(times_of("wait", opened))
-    # On kept connections the body may be what comes late: then the first answer was not slower.
-    longer_answer = median(times_of("total", opened)) - cost - (summary.stat("total") or 0)
-    if min(wait - (summary.stat("wait", "max") or 0), longer_answer) >= WORTH_US:
-        longer = time_text(wait - (summary.stat("wait") or 0))
-        words += f"; the first answer took {longer} longer at the server: for the new connection, or because "
-        words += "it was the first (caches, workers): --count 3 without --reuse tells"
     yield "Reuse", words
 
 
@@ -9094,7 +9055,7 @@ def status_rows(summary: Summary) -> Iterator[Row]:
     for status in summary.statuses:
         companion = summary.companion_of(status)
         if companion:
-            yield "Statuses", Span(f"{name}{status}: {companion_text(companion)}", "warn")
+            yield "Not good", Span(f"{name}{status}: {companion_text(companion)}", "warn")
     if 429 in summary.statuses and len(summary.statuses) > 1:
         yield "Reading", f"{name}429: it may be this measuring that is limited: try a longer --interval"
 
@@ -9166,8 +9127,6 @@ def often_text(costs: Sequence[tuple[int, int]], summary: Summary, report: Repor
 
 def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
     """Say what is odd about a step of a series, and what its times mean."""
-    if len(summary.statuses) > 1:
-        yield "Statuses", Span(status_sentence(summary), "warn")
     yield from status_rows(summary)
     slow, why = summary.slow, None
     if slow:
@@ -9198,30 +9157,22 @@ def varying(summary: Summary) -> dict[str, collections.Counter[str]]:
 
 
 def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Block]:
-    """Show the runs of one step together; the rows of the step before it are known."""
+    """Show the runs of one step together."""
     yield row_of((f"Step {summary.number}: ", summary.title), "strong")
     odd = summary.failed or summary.bad_status
     yield Span(series_title(summary, report), "bad" if odd else "")
     used = summary.used
     if used:
         counts = varying(summary)
-        if summary.shown:
-            # As one run has it, and in numbers what varies. A chain is of one of the certificates.
-            before = [each.shown for each in report.summaries if each.number == summary.number - 1]
-            other = {*counts, "Chain"} if "Certificate" in counts else counts
-            known = before[0] if before and not counts else None
-            rows = step_rows(summary.shown, known, report.options.include)
-            rows = [row for row in rows if row[0] not in other]
+        if summary.shown:  # as one run has it, and in numbers what varies
+            rows = list(step_rows(summary.shown, None, report.options.include))
+            rows = [row for row in rows if row[0] not in counts]
             for label, count in counts.items():
                 values = [f"{value} ×{often}" for value, often in count.most_common()]
                 rows.append((label, and_more(values, 8, ", …")))
             yield Fields(rows)
-        if len(used) < TABLE_RUNS:
-            yield f"Run {used[0].turn.number} of {len(report.runs)}:"
-            yield waterfall_table(used[0].timing)
-        else:
-            yield from spread_blocks(summary, width)
-            yield Fields(over_time_rows(used if used[0].good else [], width))
+        yield from spread_blocks(summary)
+        yield Fields(over_time_rows(used if used[0].good else [], width))
     yield Fields(series_rows(summary, report))
 
 
@@ -9252,10 +9203,10 @@ def failed_rows(report: Report) -> Iterator[Row]:
 # ---------------------------------------------------------------------------------------------------------
 # 28d. Views of a comparison. A table with a row for each side, and a sentence that says which is better.
 COMPARED = (*PHASES, "total")
-FIRST_LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait", "p95", "Status", "total")  # where it is narrow
-TEXTS = ("Side", "Address", "Status", "Certificate")  # columns that hold no numbers
-MOST_TOLD = 8  # comparisons: of more those that differ most
-OTHER_SIZE = 0.1  # of a body: a smaller difference is not told
+DIFFERING = ("Protocol", "Size", "Steps", "Certificate")  # columns that are drawn where their values differ
+TEXTS = ("Side", "Address", "Status", "Protocol", "Certificate")  # columns that hold no numbers
+# Where it is narrow these columns go, the first one first.
+LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait", "p95", "Size", "Steps", "Protocol", "Status", "total")
 
 
 def difference_words(found: Comparison) -> str:
@@ -9272,66 +9223,34 @@ def difference_words(found: Comparison) -> str:
 
 
 def verdict_sentence(found: Comparison) -> str:
-    """Say which of two is better, or why that cannot be said."""
+    """Say which of two is better, or why that is not certain; nothing where there is nothing to compare."""
     (name, against), total = found.names, found.differences["total"]
+    than = "" if against == SIDES[0] else f" than {against}"
     if found.verdict == "unlike":
-        words = f"{name} answers {found.statuses[0]}, {against} {found.statuses[1]}: "
-        words += "the times are of different work"
-        if total.median is not None:
-            words += (
-                f"; total is {plain_ms([total.median])[0]} ms {'shorter' if total.median < 0 else 'longer'}"
-            )
-        return words
-    if found.verdict == "too_few":
-        words = f"{found.needed} good ones on both sides are needed"
+        answers = f"{name} answers {found.statuses[0]}, {against} {found.statuses[1]}"
+        return f"{answers}: the times are of different work"
+    if found.verdict == "too_few" and total.median is not None:
+        change = f"{plain_ms([total.median])[0]} ms {'faster' if total.median < 0 else 'slower'}"
+        counts = f"{found.needed} rounds are needed to be sure, {total.n} were good"
         if isinstance(found.other, Baseline):
-            return f"Too few runs: {words}, {against} has {found.other.good}, {name} {found.own.good}"
-        words = f"Too few rounds: {words}, there are {total.n}"
-        return words if found.own.runs >= found.needed else f"{words}: --count {found.needed}"
+            counts = f"{found.needed} good runs of both are needed to be sure, "
+            counts += f"{against} has {found.other.good}, {name} {found.own.good}"
+        return f"{name.capitalize()} is {change}{than} so far; {counts}"
     if found.verdict == "no_difference":
         low, high = plain_ms(total.interval or ())
-        words = f"No difference shows between {against} and {name}: "
-        return words + f"total between {low} ms faster and {high} ms slower in the usual time"
-    than = "" if against == SIDES[0] else f" than {against}"
-    return f"{name.capitalize()} is {found.verdict}{than}: total by {difference_words(found)}"
-
-
-# Besides its times this is told of a side, where it usually differs: read from the last step of each run.
-HABITS: dict[str, Callable[[Step], str]] = {
-    "protocol": lambda end: end.facts.get("protocol", "none"),
-    "address family": lambda end: family_of(end.network.ip) if end.network.ip else "none",
-    "number of steps": lambda end: str(end.number),
-}
-
-
-def unlike_words(found: Comparison, report: Report) -> Iterator[str]:
-    """Say in what the answers of two sides differ besides their times and what was intended."""
-    if isinstance(found.other, Baseline) or not (found.own.used and found.other.used):
-        return
-    families = {each.options.family for each in report.options.sides}
-    intended = "address family" if len(families) > 1 or report.options.series.every_address else ""
-    parts = found.own.used, found.other.used
-    for name, habit in HABITS.items():
-        mine, theirs = (most_frequent(list(map(habit, part))) for part in parts)
-        if mine != theirs and name != intended:
-            yield f"{name} {mine} and {theirs}"
-    size, before = (median(each.body_bytes for each in part) for part in parts)
-    if size != before and abs(size - before) >= OTHER_SIZE * before:
-        yield f"body size {size_text(round(size))} and {size_text(round(before))}"
+        return f"No difference found: {name} is between {low} ms faster and {high} ms slower{than} (95 %)"
+    if found.verdict in ("faster", "slower"):
+        return f"{name.capitalize()} is {found.verdict}{than}: total by {difference_words(found)}"
+    return ""
 
 
 def comparison_lines(report: Report) -> Iterator[Line]:
-    """Say the outcome of each comparison, and in what else its sides differ."""
-    by_size = sorted(report.comparisons, key=lambda each: -abs(each.differences["total"].median or 0))
-    told = [each for each in report.comparisons if each in by_size[:MOST_TOLD]]
-    for words, alike in group_by(verdict_sentence, told).items():
-        tone = {"faster": "good", "slower": "bad", "unlike": "warn"}.get(alike[0].verdict, "")
-        named = alike[0].verdict == "too_few" and alike[0].own.variant
-        yield Span(f"{', '.join(each.names[0] for each in alike)}: {words}" if named else words, tone)
-    for each in told:
-        words = ", ".join(unlike_words(each, report))
+    """Say the outcome of each comparison."""
+    tones = {"faster": "good", "slower": "bad", "unlike": "warn"}
+    for found in report.comparisons:
+        words = verdict_sentence(found)
         if words:
-            yield Span(f"{' and '.join(each.names)} differ besides: {words}", "warn")
+            yield Span(words, tones.get(found.verdict, ""))
 
 
 def side_cells(side: Summary | Baseline, now: datetime.datetime) -> dict[str, str]:
@@ -9341,10 +9260,14 @@ def side_cells(side: Summary | Baseline, now: datetime.datetime) -> dict[str, st
     """
     cells = {key: bare_ms(to_ms(side.distributions[key].median)) for key in COMPARED}
     cells["p95"] = bare_ms(to_ms(side.distributions["total"].stats.get("p95")))
-    cells.update({"Status": "-", "Certificate": "-"})
+    cells.update(dict.fromkeys(("Status", *DIFFERING), "-"))
     if isinstance(side, Baseline):
         return cells
     cells["Status"] = ", ".join([*map(str, side.statuses), *(["ERROR"] if side.failed else [])])
+    if side.used:
+        cells["Protocol"] = most_frequent([step.facts.get("protocol", "-") for step in side.used]) or "-"
+        cells["Size"] = size_text(round(median(step.body_bytes for step in side.used)))
+        cells["Steps"] = str(most_frequent([step.number for step in side.used]))
     if side.certificate:
         left = side.certificate.days_left(now)
         cells["Certificate"] = (side.certificate.sha256 or "?")[:8]
@@ -9353,8 +9276,8 @@ def side_cells(side: Summary | Baseline, now: datetime.datetime) -> dict[str, st
 
 
 def fitting_table(table: Sequence[Mapping[str, str]], headings: Sequence[str], width: int) -> Table:
-    """Make a table of cells by heading; of columns that do not fit the first of FIRST_LEFT_OUT go first."""
-    for left_out in ("", *FIRST_LEFT_OUT):
+    """Make a table of cells by heading; of columns that do not fit the first of LEFT_OUT go first."""
+    for left_out in ("", *LEFT_OUT):
         headings = [each for each in headings if each != left_out]
         rows = [[cells[each] for each in headings] for cells in table]
         if table_width([headings, *rows]) <= width:
@@ -9370,10 +9293,10 @@ def sides_table(report: Report, width: int) -> Table:
     table = {name or NOW: side_cells(side, now) for name, side in report.compared.items()}
     if report.options.baseline:
         table = {BEFORE: side_cells(report.options.baseline, now), **table}
-    values = {key: {cells[key] for cells in table.values()} for key in (*COMPARED, "p95", "Certificate")}
+    values = {key: {cells[key] for cells in table.values()} for key in (*COMPARED, "p95", *DIFFERING)}
     told = [key for key in (*COMPARED, "p95") if values[key] - {"-", "0.00"}]
-    told += ["Certificate"] * (len(values["Certificate"] - {"-"}) > 1)
-    change = f"{SIDES[1]} − {SIDES[0]}" if len(report.options.sides) == 2 else "change"
+    told += [key for key in DIFFERING if len(values[key] - {"-"}) > 1]
+    change = "difference" if report.options.baseline else "median difference"
     names = "Address" if report.options.series.every_address else "Side"
     for name, cells in table.items():
         cells.update({names: name, change: ""})
@@ -9560,8 +9483,11 @@ class Painter:
         texts = [[self._printable(cell.draw(1)) for cell in row] for row in filter(None, table.rows)]
         widths = [max(map(len, column)) for column in zip(table.headings, *texts)]
         left = self.frame - sum(widths) - self.gap * (len(widths) - 1) - self.edges
-        which = -1 if left >= 0 else widths.index(max(widths))
-        widths[which] = max(1, widths[which] + left)
+        if left < 0:
+            widest = widths.index(max(widths))
+            widths[widest] = max(1, widths[widest] + left)
+        elif not table.headings[-1]:
+            widths[-1] += left
         return widths, [
             [Span(self._printable(cell.draw(width)), cell.tone) for cell, width in zip(row, widths)]
             for row in table.rows

@@ -218,25 +218,16 @@ def test_each_address_is_a_side_beside_the_first_that_answers(run_tool, without,
         result = run_tool("--all-addresses", *words, env=env, without=without)
     assert result.code == 75
     assert all(len(line) <= columns for line in result.out.splitlines())
-    rows = re.findall(r"^. (127[0-9.]+) +. (\S+) ", result.out, re.MULTILINE)
+    rows = re.findall(r"^(?:. )?(127[0-9.]+) +(?:. )?(ERROR|\d{3}) ", result.out, re.MULTILINE)
     assert rows == [(dead, "ERROR"), (first, "200"), (second, "200"), (bad, "503")]
     text = flat(result.out)
     assert "8 rounds of 4 addresses (given with --resolve), in " in text
     failed = rf"Failed {dead}: 8 of 8 runs: .*: failed in connect\) Why .* refused \(8 times\) Try "
     assert re.search(failed, text)
-    assert f"{dead}: Too few rounds: 7 good ones on both sides are needed, there are 0" in text
-    slower_or_not = rf"{second} is \w+ than {first}|No difference shows between {first} and {second}"
-    assert re.search(rf"({slower_or_not}): total ", text)
+    assert f"{dead} is" not in text, "there is nothing to compare"
+    assert re.search(rf"{second} is (\w+|between [\d.]+ ms faster and [\d.]+ ms slower) than {first}", text)
     assert f"{bad} answers 503, {first} 200: the times are of different work" in text
     assert f"{bad}: no answer was good" in text
-
-
-def test_eight_addresses_at_most_are_told_in_sentences(run_tool):
-    result, addresses = ask(run_tool, [ok()] * 11)
-    words = re.search(r"((?:127[0-9.]+(?:, |: ))+)Too few rounds: (\d+) .*: --count (\d+)", flat(result.out))
-    told = re.findall(r"127[0-9.]+\d", words[1])
-    assert len(told) == 8 and set(told) < set(addresses[1:])
-    assert words[2] == words[3] == "9"
 
 
 def test_of_one_address_it_is_said_that_there_is_no_other(run_tool, server):
@@ -321,7 +312,7 @@ def test_chains_of_addresses_are_compared_as_a_whole(run_tool):
     routes = {"routes": {"/": redirect("/there"), "/there": Reply()}}
     result, (one, other) = ask(run_tool, [routes, routes], "-L", *SERIES)
     assert result.out.count("│ Address ") == 1 and "Step 2" not in result.out
-    sentence = rf"{other} is \w+ than {one}: |No difference shows between {one} "
+    sentence = rf"{other} is (\w+|between [\d.]+ ms faster and [\d.]+ ms slower) than {one}"
     assert len(re.findall(sentence, flat(result.out))) == 1
 
 
@@ -414,8 +405,8 @@ def test_a_good_answer_on_a_new_connection_stands_for_an_address_before_bad_ones
     result, addresses = ask(run_tool, members, "--reuse", "--count", 3, "--interval", 0, columns=200)
     words = flat(result.out)
     assert "no answer was good" not in words
-    total = re.search(rf"{re.escape(addresses[0])} 200, 503 .*?([\d.]+) {re.escape(addresses[1])} 200", words)
-    assert float(total[1]) >= 49
+    figures = words.partition(f"{addresses[0]} 200, 503 ")[2].partition(addresses[1])[0]
+    assert max(map(float, re.findall(r"\d+\.\d+", figures))) >= 49
 
 
 def test_a_column_in_which_nothing_stands_is_left_out(run_tool):

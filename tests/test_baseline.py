@@ -131,7 +131,7 @@ def test_an_interval_needs_six_good_runs_on_both_sides(call_tool, site, export):
     for before, now in ((6, 5), (5, 6), (6, 6)):
         words = ("--count", now, "--interval", 0, site.url())
         _, found = compared(call_tool, counts[before], *words)
-        few = f"Too few runs: 6 good ones on both sides are needed, before has {before}, now {now}"
+        few = f"so far; 6 good runs of both are needed to be sure, before has {before}, now {now}"
         assert (found["verdict"] == "too_few") is (before + now < 12)
         assert (few in flat(call_tool("--baseline", counts[before], *words).out)) is (before + now < 12)
 

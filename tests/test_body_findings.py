@@ -120,7 +120,7 @@ def test_an_upload_that_nobody_reads_is_held_back_by_tcp(call_tool, tmp_path):
 
 
 @on_a_path
-def test_the_path_says_whose_segments_were_lost(lab):
+def test_the_path_says_what_was_sent_again(lab):
     url = lab.start().http(("/", Reply(body=b"x" * 100_000)))
 
     def path_of(*rules):
@@ -128,10 +128,8 @@ def test_the_path_says_whose_segments_were_lost(lab):
         out = lab.run_tool(url + "/", within=lab.way.near).out
         return re.search(r"  Path +(.*(?:\n {15}.*)*)", out)[1]
 
-    assert re.fullmatch(r"round trip \d+\.\d\d ms, 0 retransmits", path_of())
+    assert re.fullmatch(r"round trip \d+\.\d\d ms", path_of())
     assert path_of(Rule("up", "data")).endswith(" ms, 1 retransmit")
-    late = " ".join(path_of(Rule("down", "data", 8)).split())
-    assert re.search(r" ms, 0 retransmits, \d+ of the server's segments out of order$", late)
 
 
 # --- kept connections -----------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from inside import tool
 from screens import SGR, cells, lines_of
 from servers import Reply, http_server, redirect, refused_port, scripted
 
-PHASES = ("dns", "connect", "tls", "wait", "xfer")
 SIDE = re.compile("[│|]")
 TERM_256, TERM_16 = {"TERM": "xterm-256color"}, {"TERM": "xterm"}
 PALE = {"PYTHONIOENCODING": "ascii"}
@@ -75,6 +74,15 @@ def chain():
         yield server
 
 
+@pytest.fixture
+def secure(tls):
+    """A chain of two steps over TLS."""
+    with http_server(
+        {"/": redirect("/end")._replace(wait=0.02), "/end": Reply(body=b"xx")}, tls=tls
+    ) as server:
+        yield server
+
+
 # --- bars ----------------------------------------------------------------------------------------
 
 
@@ -99,7 +107,7 @@ def test_the_bars_of_a_report_are_those_of_its_phases(run_tool, slow, tmp_path, 
     result = run_tool("--json", path, slow.url(), env={"COLUMNS": "90", **env}, without=without)
     [step] = result.json(path)["steps"]
     rows, begin, total = phase_rows(result.out), 0, us(step, "total")
-    for phase in PHASES:
+    for phase in ("dns", "connect", "wait", "xfer"):
         bar, length = rows[phase][1], us(step, phase)
         drawn = tool.Bar(begin, length, total, "").draw(len(bar)) if length else ""
         assert bar.rstrip() == drawn.replace("█", mark), phase
@@ -111,7 +119,7 @@ def test_a_phase_that_was_not_reached_has_no_bar_and_one_that_failed_is_bad(run_
     with refused_port() as port:
         result = run_tool(f"http://127.0.0.1:{port}/", terminal="out", env=TERM_256)
     rows = phase_rows(result.out)
-    assert [rows[phase][0].strip() for phase in ("tls", "wait", "xfer", "ttfb")] == ["-"] * 4
+    assert [rows[phase][0].strip() for phase in ("wait", "xfer", "ttfb")] == ["-"] * 3
     assert [bool(row[1].strip()) for row in rows.values()] == [phase == "connect" for phase in rows]
     if has("rich"):
         [line] = [line for line in result.out.splitlines() if "\x1b[38;5;161mconnect" in line]
@@ -157,8 +165,9 @@ def codes_of(text: str) -> set[str]:
 
 
 @pytest.mark.needs("rich")
-def test_with_256_colours_only_these_tones_are_used_and_nothing_is_faint(run_tool, chain):
-    result = run_tool("-L", "--slo", "total=0.01", chain.url(), terminal="out", env=TERM_256, columns=100)
+def test_with_256_colours_only_these_tones_are_used_and_nothing_is_faint(run_tool, secure):
+    words = ("-L", "-k", "--slo", "total=0.01", secure.url())
+    result = run_tool(*words, terminal="out", env=TERM_256, columns=100)
     allowed = {f"38;5;{number}" for number in TONES.values()}
     assert codes_of(result.out) <= allowed | {"0", "1"}
     assert "38;5;243" in codes_of(result.out), "labels"
@@ -168,8 +177,9 @@ def test_with_256_colours_only_these_tones_are_used_and_nothing_is_faint(run_too
 
 
 @pytest.mark.needs("rich")
-def test_with_16_colours_none_that_a_background_may_hide_is_used(run_tool, chain):
-    result = run_tool("-L", "--slo", "total=0.01", chain.url(), terminal="out", env=TERM_16, columns=100)
+def test_with_16_colours_none_that_a_background_may_hide_is_used(run_tool, secure):
+    words = ("-L", "-k", "--slo", "total=0.01", secure.url())
+    result = run_tool(*words, terminal="out", env=TERM_16, columns=100)
     assert codes_of(result.out) <= {"0", "1", "31", "32", "35", "36"}
     for phase, code in {"dns": 36, "tls": 35, "xfer": 32}.items():
         assert f"\x1b[{code}m{phase}" in result.out
@@ -243,8 +253,8 @@ def encrypted(authority):
 
 def test_what_is_as_before_is_named_and_not_said_again(run_tool, encrypted, authority):
     result = run_tool("-L", "--cacert", authority.file, encrypted.url())
-    assert fields_of(result.out, "As before") == ["Address, Protocol, TLS, Certificate, Chain"]
-    for label in ("Address", "Protocol", "TLS", "Certificate", "Chain"):
+    assert fields_of(result.out, "As before") == ["Address, Protocol, TLS, Certificate"]
+    for label in ("Address", "Protocol", "TLS", "Certificate"):
         assert len(fields_of(result.out, label)) == 1, label
     assert len(fields_of(result.out, "Response")) == len(fields_of(result.out, "Path")) == 2
 
@@ -255,40 +265,32 @@ def test_what_differs_or_was_not_there_is_drawn(run_tool, encrypted, authority):
     second, third = re.split(r"\nStep \d", result.out)[1:]
     assert fields_of(second, "As before") in ([], ["Protocol"])
     assert fields_of(second, "Address")[0].endswith(str(encrypted.port))
-    assert fields_of(second, "TLS") and fields_of(second, "Chain")
-    assert fields_of(third, "As before") == ["Address, Protocol, TLS, Certificate, Chain"]
+    assert fields_of(second, "TLS") and fields_of(second, "Certificate")
+    assert fields_of(third, "As before") == ["Address, Protocol, TLS, Certificate"]
 
 
-def test_the_chain_is_named_as_it_was_sent(run_tool, authority):
+def test_the_chain_is_drawn_where_verification_failed(run_tool, authority):
     r1 = authority.issue(authority.ca, subject=authority.name(("O", "Some Trust"), ("CN", "R1")), ca=True)
-    leaf = authority.issue(r1, "shop.example")
+    leaf, nameless = authority.issue(r1, "shop.example"), authority.issue(None, None, ("own.example",))
     for sent, env, words in (
-        ((leaf, r1[1]), {}, "shop.example ← R1 ← Test CA (not sent)"),
+        ((leaf, r1[1]), {}, "shop.example ← R1 ← CN=Test CA, O=Test (not sent)"),
         ((leaf, r1[1], authority.ca[1]), PALE, "shop.example <- R1 <- Test CA"),
-        ((authority.issue(None, None, ("own.example",)),), {}, "own.example"),
+        ((nameless,), {}, "O=Test"),
     ):
         with http_server(tls=authority.showing(*sent)) as server:
-            result = run_tool("-k", server.url(), env=env)
-        assert fields_of(result.out, "Chain") == [words]
-        assert "Issuer" not in result.out
+            assert fields_of(run_tool(server.url(), env=env).out, "Chain") == [words]
+            assert fields_of(run_tool("-k", server.url()).out, "Chain") == []
 
 
-def certificate(name, issuer, subject):
-    """Make the record of a certificate that has no alternative names."""
-    return tool.NO_CERTIFICATE._replace(common_name=name, issuer=issuer, subject=subject)
-
-
-def test_what_a_chain_lacks_or_hides_is_said_too():
-    whole, lost = certificate("a.test", "OU=x, O=Big", "CN=a.test"), certificate(None, None, None)
-    middle = certificate(None, "CN=Root, O=Big", "OU=x, O=Big")
-    assert list(tool.chain_names([whole, middle])) == ["a.test", "Big", "Root (not sent)"]
-    assert list(tool.chain_names([lost])) == ["(no name)", "(illegible)"]
-    assert list(tool.chain_names([certificate("a.test", "", "CN=a.test")])) == [
-        "a.test",
-        "(empty) (not sent)",
-    ]
-    across = [certificate("a.test", "CN=b", "CN=a.test"), certificate("b", "CN=a.test", "CN=b")]
-    assert list(tool.chain_names(across)) == ["a.test", "b"], "its issuer is among those that were sent"
+def test_what_says_nothing_is_not_drawn(run_tool, proxy):
+    """Neither the TLS of plain http, nor that nothing was sent again; the address is whose it is."""
+    with http_server({"/": Reply(headers=[("Server", "nginx/1.25")], body=b"hello")}) as server:
+        direct, behind = run_tool(server.url()), run_tool("-x", proxy.url(), server.url())
+    assert list(phase_rows(direct.out)) == ["dns", "connect", "wait", "xfer", "ttfb", "total"]
+    assert re.fullmatch(r"round trip \d+\.\d\d ms", fields_of(direct.out, "Path")[0])
+    assert fields_of(direct.out, "Response") == ["200 Fine, 5 B, from nginx/1.25"]
+    assert fields_of(direct.out, "Address") == [f"127.0.0.1 (IPv4), port {server.port}"]
+    assert fields_of(behind.out, "Address") == [f"127.0.0.1 (IPv4), port {proxy.port} (the proxy)"]
 
 
 def test_a_response_and_a_request_body_have_a_rate_where_they_took_their_time(run_tool, tmp_path):
@@ -337,17 +339,15 @@ def test_the_strips_have_one_scale_which_is_said_above_them(run_tool, slow):
     out = run_tool(*options, env={"COLUMNS": "100"}, without=("rich",)).out
     [end] = re.findall(r"Times of the 4 good runs, in ms; distribution from 0 to (\d+\.\d+):", out)
     figures = rows_of(out.partition("Times of the")[2], "dns|total")
-    assert figures["total"][5].strip() == end
-    assert figures["dns"][6].rstrip() == "█", "all that took no time is in the first cell"
-    assert figures["total"][6][-1] != " ", "the longest is in the last one"
+    assert figures["total"][3].strip() == end
+    assert figures["dns"][4].rstrip() == "█", "all that took no time is in the first cell"
+    assert figures["total"][4][-1] != " ", "the longest is in the last one"
 
 
 @pytest.mark.needs("rich")
-def test_figures_and_strips_have_the_tone_of_their_phase(run_tool, slow):
-    options = ["--count", "3", "--interval", "0", slow.url()]
-    for columns in (60, 100):
-        out = run_tool(*options, terminal="out", env=TERM_256, columns=columns).out
-        table = out.partition("Times of the")[2]
-        for phase, number in PHASE_TONES.items():
-            assert re.search(rf"\x1b\[38;5;{number}m{phase}", table), phase
-        assert bool(re.search("\x1b\\[38;5;133m *[▁▂▃▄▅▆▇█]", table)) == (columns == 100)
+def test_figures_and_strips_have_the_tone_of_their_phase(run_tool, secure):
+    options = ["-L", "-k", "--count", "3", "--interval", "0", secure.url()]
+    table = run_tool(*options, terminal="out", env=TERM_256).out.partition("Times of the")[2]
+    for phase, number in PHASE_TONES.items():
+        assert re.search(rf"\x1b\[38;5;{number}m{phase}", table), phase
+    assert re.search("\x1b\\[38;5;133m *[▁▂▃▄▅▆▇█]", table)

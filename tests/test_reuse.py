@@ -614,8 +614,6 @@ def test_budgets_of_setting_up_do_not_hold_kept_connections_whose_statistics_cou
         budgets = "dns=0.001,connect=5000,tls=1,connect.max=0.0001,wait.max=2900,ttfb.p95=2900"
         result = run_tool("--json", "-", *AGAIN, "21", "--slo", budgets, server.url())
     assert "--slo ttfb.p95: of 21 runs it is mostly below the true one" in result.err
-    slower = r"the first answer took [\d.]+ (ms|s) longer at the server: for the new connection, or because"
-    assert re.search(slower, flat(result.err))
     slo = result.json()["summary"]["slo"]
     assert (result.code, slo["pass"], slo["not_judged"], slo["violations"]) == (0, True, [], [])
 

@@ -100,30 +100,14 @@ def test_of_kept_connections_the_good_answers_count_else_those_of_new_ones():
     assert (better.reused, better.none_good, better.stat("total")) == (False, False, 10)
 
 
-@pytest.mark.parametrize(
-    ("opened", "kept", "xfer", "longer"),
-    [
-        ([9000], 2000, 0, "7.0 ms"),
-        ([7000], 2000, 0, "5.0 ms"),
-        ([6999], 2000, 0, None),
-        ([42_000], 1000, 41_000, None),  # as with Nagle's algorithm: the body is always late
-    ],
-)
-def test_what_opening_costs_is_measured_and_a_slower_first_answer_told_from_5_ms_on(
-    opened, kept, xfer, longer
-):
+def test_what_opening_costs_is_measured():
     samples = [
-        with_times(sample(run, wait + 6000, reused=False), dns=1000, connect=2000, tls=3000, wait=wait)
-        for run, wait in enumerate(opened)
+        with_times(sample(run, 15_000, reused=False), dns=1000, connect=2000, tls=3000) for run in (1, 2)
     ]
     assert list(tool.reuse_rows(tool.Summary(samples))) == []
-    warm = [sample(run, kept + xfer, reused=True) for run in range(11, 18)]
-    samples += [with_times(each, wait=kept, xfer=xfer) for each in warm]
-    runs = f"{len(opened)} of {7 + len(opened)} runs"
-    cost = f"{runs} opened a connection, which took 6.0 ms; the times are of the others"
-    slower = f"; the first answer took {longer} longer at the server: for the new connection, or because"
-    [(_, found)] = tool.reuse_rows(tool.Summary(samples))
-    assert found.startswith(cost) and (slower in found) == bool(longer) == ("first answer" in found)
+    samples += [sample(run, 2000, reused=True) for run in range(11, 18)]
+    told = "2 of 9 runs opened a connection, which took 6.0 ms; the times are of the others"
+    assert list(tool.reuse_rows(tool.Summary(samples))) == [("Reuse", told)]
 
 
 @quick
