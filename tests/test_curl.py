@@ -124,15 +124,6 @@ def test_what_a_browser_copies_for_curl_is_sent_as_it_says(program, base_environ
     assert sent == expected
 
 
-@needs_bash
-def test_the_line_in_readme_is_sent_as_it_says(program, base_environment, server):
-    recipe = (TOOL.parent / "README.md").read_text("utf-8").partition("### A request out of a browser")[2]
-    line = recipe.partition("```sh\n")[2].partition("```")[0]
-    request = paste(line, server, base_environment, f'"$PYTHON" {program} -s "$@"')
-    assert (request.method, request.target) == ("POST", "/api/orders?page[size]=20")
-    assert (request.body, request.values("Cookie")) == (b'{"items":[7]}', ["sid=8f2c; theme=dark"])
-
-
 # --- options of curl's that are there -------------------------------------------------------------
 
 
