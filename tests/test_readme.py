@@ -39,14 +39,14 @@ LONG_ENOUGH, PATIENCE = 6, 150
 OLD, NEW = "203.0.113.10", "203.0.113.20"
 PATHS = ("/", "/slow", "/cart", "/health", "/api/orders", "/v1/health", "/v1/traces", "/v1.43/info")
 GOOD = Reply(200, b"hello\n", [("Content-Type", "text/plain"), ("X-Served-By", "web-1")], wait=0.05)
-SLOW, FAST = GOOD._replace(wait=0.31), GOOD._replace(wait=0.02)
+SLOW, FAST = GOOD._replace(wait=0.6), GOOD._replace(wait=0.02)
 ERROR_PAGE = Reply(503, b"busy\n", reason="Busy")
 NO_HTTP = Reply(200, b"", [("Content-Length", "?")])
 HOSTS = {
     "slow canary": (GOOD, SLOW),
     "dead canary": (GOOD, None),
     "good": (GOOD, FAST),
-    "earlier": (GOOD._replace(wait=0.1), None),
+    "earlier": (GOOD._replace(wait=0.25), None),
     "error pages": (ERROR_PAGE, ERROR_PAGE),
     "slow now and then": ([GOOD] * 9 + [GOOD._replace(wait=1.2)], None),
     "slow": (SLOW, SLOW),
