@@ -5459,8 +5459,9 @@ class Tcp(Hop):
         self.looks_up = known_address(*self.place, self.options) is None
 
     def prepare(self) -> None:
-        """Make a first socket of each family that this machine has; raises OSError when a limit of this
-        machine allows none.
+        """Make a first socket of each family that this machine has, if that leaves the resolver a descriptor:
+        without one it would say that there is no such name. Raises OSError when a limit of this machine allows
+        no socket.
         """
         wanted, interface = self.options.family, self.options.interface
         errors: list[OSError] = []
@@ -5473,7 +5474,15 @@ class Tcp(Hop):
         refused = next(filter(refusal_of, errors), None)
         if refused and not self._spare:
             raise refused
-        self.log.sockets += self._spare.values()
+        spares = tuple(self._spare.values())
+        self.log.sockets += spares
+        try:
+            if spares:
+                os.close(os.dup(spares[0].fileno()))
+        except OSError:
+            for spare in spares:
+                spare.close()
+            self._spare.clear()
 
     def look_up(self) -> None:
         self._peers = resolve(*self.place, self.options, self.log)
