@@ -3220,6 +3220,7 @@ PROXY_HINTS = {
     403: "The proxy's policy forbids this target or port: ask whoever runs the proxy.",
     **dict.fromkeys((502, 503, 504), OUT_OF_REACH),
 }
+REFUSED_LOGIN = "The proxy refused the user name and password: check them, and that it takes Basic."
 SOCKS_HINTS = {
     0x04: OUT_OF_REACH,
     0x05: "The target refused the proxy: check the target's port, and whether the service runs.",
@@ -3227,6 +3228,8 @@ SOCKS_HINTS = {
 }
 # Replies after which another address of the target may do better.
 SOCKS_NEXT_ADDRESS = (0x01, 0x03, 0x04, 0x05, 0x06, 0x08)
+CODE_HINT = "Look at the server's log; --http1.1 tells whether HTTP/2 is at fault."
+CUT_HINT = "The server cut this one answer short, and keeps the connection: look at its log."
 RESET_HINTS = {
     "HTTP_1_1_REQUIRED": "Ask over HTTP/1.1 with --http1.1.",
     "REFUSED_STREAM": "The server did not process the request, most likely overloaded: try again.",
@@ -3339,6 +3342,9 @@ def not_http(line: bytes) -> NetworkError:
     """Say what came in place of a status line of HTTP."""
     if line[:2] in (b"\x15\x03", b"\x16\x03"):
         message, hint = "the server speaks TLS on this port, not plain HTTP", "Ask for https:// instead."
+    elif re.match(rb"(?s)\x00..\x04.\x00{4}", line):  # an HTTP/2 SETTINGS frame
+        message = "the server speaks HTTP/2 without TLS on this port (gRPC, h2c), not HTTP/1.1"
+        hint = "Ask a port that speaks HTTP/1.1 or TLS: HTTP/2 is measured over TLS alone."
     elif not line.strip():
         message, hint = "the answer begins with a blank line, where HTTP has its status line", BROKEN_SERVER
     elif line.startswith(b"HTTP/"):
@@ -3382,6 +3388,8 @@ def explain_socks5(error: Any, proxy: Proxy, tried: int) -> NetworkError:
 # 12b. Alerts. The same for TLS: what alerts, and OpenSSL's errors and verdicts, mean.
 OLD_SERVER = "The server may be an old one: -k also allows old TLS versions and weak ciphers."
 TLS_SETTINGS = "Look at the TLS settings of both sides (here: of OpenSSL), and at the server's log."
+CHANGED_HINT = "Look at what lies between: a network card, a router or a tunnel changes what passes it."
+BAD_RECORDS = ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "BAD_RECORD_TYPE", "BAD_DECRYPT")  # as OpenSSL says it
 TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> what it means, and what to try
     "handshake_failure": ("the server accepted nothing we offered", OLD_SERVER),
     "protocol_version": ("the server refused the TLS versions offered", OLD_SERVER),
@@ -3399,6 +3407,7 @@ TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> wha
     "UNSUPPORTED_PROTOCOL": ("the server offers only TLS versions that are not allowed here", OLD_SERVER),
     "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": ("the server needs unsafe legacy TLS renegotiation", OLD_SERVER),
     "DH_KEY_TOO_SMALL": ("the server's Diffie-Hellman key is too small to be safe", OLD_SERVER),
+    **dict.fromkeys(("bad_record_mac", *BAD_RECORDS), ("bytes were changed on the way", CHANGED_HINT)),
 }
 CLIENT_CERT_HINTS = {  # by `TlsFailure.client_cert`
     None: "Give a client certificate with --cert PATH, and its key with --key PATH if that is apart.",
@@ -3417,6 +3426,8 @@ VERDICTS = {  # those whose words differ from version to version, or are hard to
     67: "the key of a CA in the certificate's chain is too small to be safe",
     68: "a signature in the certificate's chain is made with a hash too weak to be safe",
 }
+NAME_CONSTRAINTS = (47, 48)  # a name outside of the permitted ones, or among the excluded ones
+NAME_CONSTRAINT = b"\x06\x03\x55\x1d\x1e"  # the extension's object identifier, in DER (RFC 5280 4.2.1.10)
 TO_THE_SECOND = "%Y-%m-%d %H:%M:%S UTC"
 
 
@@ -3588,6 +3599,10 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
         return issuer_error(failure)
     if isinstance(failure.error, ssl.SSLCertVerificationError):
         rejected = f"the certificate was rejected: {failure.error.verify_message}"
+        if failure.code in NAME_CONSTRAINTS:
+            tied = [each for each in failure.stream.tap.certificates[1:] if NAME_CONSTRAINT in each]
+            names = and_more([certificate_name(parse_certificate(each)) for each in tied], 2)
+            rejected += f" (names are constrained by {foreign(names)})" if tied else ""
         return NetworkError("tls", VERDICTS.get(failure.code, rejected), INSECURE_HINT)
     if failure.stream.stray and not failure.stream.established:
         where = "{}:{}".format(*failure.place)
@@ -3725,6 +3740,7 @@ class Stream:
         self.arrived = 0  # when the last of them did (both perf_counter_ns)
         self.truncated = False  # TLS ended without close_notify
         self.in_bulk = False  # large reads are wanted: no instant inside them matters
+        self.records_left = math.inf  # how many may come that hold no data
         self.alpn: str | None = None  # the protocol that was agreed on, if any (RFC 7301)
 
     def watch(self, log: Log) -> None:
@@ -4024,14 +4040,15 @@ class TlsStream(Stream):
         return TlsInfo(self._tls.version(), cipher and cipher[0], self.alpn, certificates, tuple(path))
 
     def read_into(self, view: memoryview) -> int:
-        count, records = self._decrypt(view), 0
+        count = self._decrypt(view)
         while count is None:
+            self.records_left -= 1
+            if self.records_left < 0:
+                raise protocol_error(UNASKED)
             if not self._pull():
                 self.truncated = True
                 return 0
-            count, records = self._decrypt(view), records + (not self.in_bulk)
-            if records > MAX_IDLE:
-                raise protocol_error(f"{records} TLS records came in a row that hold no data")
+            count = self._decrypt(view)
         return count
 
     def ciphertext(self) -> bytes:
@@ -4079,7 +4096,7 @@ class TlsStream(Stream):
         """Read one record, or in bulk as much as there is, and give it to OpenSSL; False at the end."""
         if self.in_bulk:
             self._inner.send_until_readable()  # the last byte of an upload ends `in_bulk`
-        self._inner.in_bulk = self.in_bulk
+        self._inner.in_bulk, self._inner.records_left = self.in_bulk, self.records_left
         count = self._pull_bulk() if self.in_bulk else self._pull_record()
         self._incoming.write(self._buffer[:count])
         return count > 0
@@ -4459,7 +4476,8 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
         except EOFError as ended:
             line = ended.args[0]
             if not line:
-                raise
+                whole = f"the chunked body ended after {log.received} bytes in whole chunks"
+                raise protocol_error(f"{whole}, without the last one of size 0", CLOSED_EARLY) from None
         size = line.partition(b";")[0].strip(b" \t")
         length = parse_digits(size.lstrip(b"0") or size[:1], 16)  # any number of zeros, but one digit
         if length is None:
@@ -4731,6 +4749,7 @@ class Exchange(Stage):
         return self.blame(NetworkError("timeout", message, hint), history)
 
 
+IDLE_RACE_NS = 300_000_000  # ns within which a server that closes an idle connection meets a request on it
 KEPT_HINT = (
     "That connection was kept from an earlier run; the server may have closed it in that moment. Nothing is "
     "sent twice: the next run connects anew. Compare the server's idle time-out with --interval."
@@ -4794,6 +4813,10 @@ class Http1Exchange(Exchange):
             return "the response had no length: the end of the connection was its end"
         return None
 
+    def _read_idle(self) -> None:
+        line = self.reader.line(MAX_HEADER_BYTES)
+        raise protocol_error(f"{UNASKED}: '{foreign(line)}'")
+
     def source(self) -> bytes | memoryview:
         piece = next(self._pieces, b"")
         if not piece and self.log.sent is None:
@@ -4815,6 +4838,9 @@ class Http1Exchange(Exchange):
             stream.source = silence  # the rest of the request is not wanted (RFC 9112 section 9.5)
         read_response_body(self.reader, self.request.method, response, self.log)
         self.log.done = stream.arrived
+        if self.reader.left:
+            cause = ": its Content-Length is too small" if content_length(response.headers) else ""
+            self.log.notes += (f"{self.reader.left} bytes or more came behind the end of the answer{cause}",)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5091,20 +5117,31 @@ class Http2Exchange(Exchange):
                 asked = self.log.sent is not None or self._given_up
                 if asked and self.log.received == self._length and not self.reader.left:
                     self._ended = True
-        except EOFError:
+        except (EOFError, OSError) as stopped:
             if self.reader.goaway:
                 raise self.reader.goaway from None
-            if not self.log.response:
+            if not (self.log.response and isinstance(stopped, EOFError)):
                 raise
             ended = f"the connection ended after {self.log.received} bytes, before the end of the response"
             raise protocol_error(ended, CLOSED_EARLY) from None
         response, received = self.log.response, self.log.received
         if response is None:
             raise protocol_error("the HTTP/2 stream ended without a response")
+        if received and not has_body(self.request.method, response.status):
+            message = (
+                f"the answer to {self.request.method}, {response.status}, has a body of {received} bytes"
+            )
+            raise protocol_error(f"{message}, where HTTP has none", HTTP2_HINT)
         if self._length not in (None, received):
             raise protocol_error(f"the body has {received} bytes, its content-length says {self._length}")
         self.log.done = stream.arrived
         self.reader.close_stream(self._stream, not (self._body or self._given_up))
+
+    def stuck(self, limit: str, history: Log) -> NetworkError:
+        found = super().stuck(limit, history)
+        if self.reader.goaway:
+            found.message += f"; before that {self.reader.goaway.message}"
+        return found
 
     def source(self) -> bytes:
         """Return first all other frames, then as much of the body as the windows allow."""
@@ -5223,7 +5260,7 @@ class Http2Exchange(Exchange):
         self.reader.return_credit(length + more)
 
     def _reset(self, code: str) -> NetworkError:
-        hint = RESET_HINTS.get(code, "Look at the server's log; --http1.1 tells whether HTTP/2 is at fault.")
+        hint = CUT_HINT if code == "NO_ERROR" else RESET_HINTS.get(code, CODE_HINT)
         return protocol_error(f"the server reset the HTTP/2 stream ({code})", hint)
 
     def _go_away(self, payload: bytes) -> None:
@@ -5231,7 +5268,7 @@ class Http2Exchange(Exchange):
         last, code = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF, http2_error(payload[4:8])
         words = f": {foreign(payload[8:])}" if payload[8:].strip() else ""
         message = f"the server closed the HTTP/2 connection ({code}{words})"
-        self.reader.goaway = protocol_error(message, self._reset(code).hint)
+        self.reader.goaway = protocol_error(message, RESET_HINTS.get(code, CODE_HINT))
         if last < self._stream:
             raise self.reader.goaway
 
@@ -5616,7 +5653,8 @@ class Tls(Hop):
     def explain(self, error: Exception, history: Log) -> NetworkError:
         if isinstance(error, EOFError):
             message = "the server closed the connection during the TLS handshake"
-            return NetworkError("tls", message, HUNG_UP)
+            hint = "If the proxy speaks plain HTTP, give it as -x http://{}:{}.".format(*self.place)
+            return NetworkError("tls", message, hint if self.proxy else HUNG_UP)
         if not isinstance(error, ssl.SSLError):
             if self.proxy:
                 return super().explain(error, history)
@@ -5632,6 +5670,11 @@ class Tls(Hop):
             return super().stuck(limit, history)
         message = f"the TLS handshake was not finished within {limit}"
         hint = "The server accepts connections but no handshake: it is overloaded, or does not speak TLS."
+        opener = self.below and self.below.proxy
+        if opener:
+            hint = (
+                f"The proxy {opener.shown} opened the way, but the target behind it is silent: look at that."
+            )
         return NetworkError("timeout", message, hint)
 
 
@@ -5662,11 +5705,14 @@ class Tunnel(Hop):
         if not 200 <= response.status < 300:
             hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
             if response.status == 407 and proxy_authorization(self.request, self.proxy):
-                hint = "The proxy refused the user name and password: check them, and that it takes Basic."
+                hint = REFUSED_LOGIN
             logins = b", ".join(values_of(response.headers, "proxy-authenticate")).lower()
             if response.status == 407 and logins and b"basic" not in logins:
                 hint = "The proxy wants another login than Basic (NTLM, Negotiate, …): none is known here."
             answer = f"{response.status} {foreign(response.reason)}"
+            for name in ("proxy-status", "x-squid-error", "location"):
+                said = response.get(name)
+                answer += f" ({name}: {foreign(said)})" if said else ""
             raise NetworkError("proxy", f"the proxy {self.proxy.shown} refused the tunnel: {answer}", hint)
         if self.reader.left:  # before anything was sent through it: the target cannot have spoken
             shown = f"the proxy {self.proxy.shown}"
@@ -5791,11 +5837,12 @@ class Way:
         self._log.sockets = before.sockets
         self._log.idle = time.perf_counter_ns() - (before.done or 0)
         connection.setblocking(False)  # a message that has begun to come may never end
-        self._stream.in_bulk = False  # what comes is counted by records
+        self._stream.in_bulk, self._stream.records_left = False, MAX_IDLE
         gone = exchange.check_idle(self._log.idle)
         if gone:
             return gone
         connection.setblocking(True)
+        self._stream.records_left = math.inf
         # What holds for the connection, not for that request alone.
         self._log.connected = before.connected
         self._log.tls, self._log.cert_notes = before.tls, before.cert_notes
@@ -5865,10 +5912,14 @@ class Way:
             found = explain_lookup(hop.place[0], hop.options, error, took / 1000, resolver)
         else:
             found = stage.explain(error, history)
-        if history.kept and history.first_byte is None and found.kind in ("network", "protocol"):
-            found.kind, found.hint = "protocol", KEPT_HINT
-            if getattr(error, "errno", 0) == errno.ETIMEDOUT:
-                found.hint = FORGOTTEN_HINT.format(history.idle / 1e9)
+        if history.first_byte is None and not isinstance(error, (NetworkError, ssl.SSLError)):
+            happened, late = history.cert_notes, time.perf_counter_ns() - history.start > IDLE_RACE_NS
+            if history.kept and getattr(error, "errno", 0) == errno.ETIMEDOUT:
+                found.kind, found.hint = "protocol", FORGOTTEN_HINT.format(history.idle / 1e9)
+            elif history.kept and not late:
+                found.kind, found.hint = "protocol", KEPT_HINT
+            elif "wanted" in happened and "sent" not in happened:
+                found.hint = f"The server asked for a client certificate, and got none (--cert). {found.hint}"
         return stage.blame(found, history)
 
     def keep(self) -> tuple[Way | None, str | None]:
@@ -7254,10 +7305,10 @@ def held_back(case: Case) -> Found:
         )
         phase, cost = "xfer", case.xfer - case.rtt
     elif tls.version == "TLSv1.3" and not case.step.network.reused and left and 1 <= came <= whole:
+        tells = ", --reuse tells" if case.step.network.reused is None else ""
         text = (
             f"{fits} kept its answer back until the kernel here had acknowledged its session tickets, after "
-            "40 ms; TCP_NODELAY at the server ends it; a server that takes so long would look alike, --reuse "
-            "tells"
+            f"40 ms; TCP_NODELAY at the server ends it; a server that takes so long would look alike{tells}"
         )
         phase, cost = "wait", case.wait - 2 * case.rtt  # the tickets take one too
     else:
@@ -7310,6 +7361,20 @@ def silences(case: Case) -> Found:
         yield Finding("stalled", "xfer", cost, "seen", text)
 
 
+def refusal_notes(step: Step, status: int) -> Iterator[str]:
+    """Say whom a server did not know by the name that it was asked for, and what a proxy refused itself."""
+    url, hosts = step.request.url, values_of(step.sent_headers, "host")
+    if status == 421:
+        named = f", and {server_name(url.host)} in TLS" if url.secure else ""
+        asked = decode(hosts[0]) if hosts else url.authority
+        yield f"421: the server does not answer here for {asked}{named}"
+    forwarder = step.route.forwarder(url)
+    if forwarder and status in (403, 407):
+        told = status == 407 and "proxy-authorization" in field_names(step.sent_headers)
+        who = f"the proxy {forwarder.shown}{', or the server behind it,' * (status == 403)}"
+        yield f"{who} refused the request ({status}). {REFUSED_LOGIN if told else PROXY_HINTS[status]}"
+
+
 def step_notes(step: Step) -> Iterator[str]:
     """Say if a step may have been refused for its client certificate or the lack of one, and if its redirect
     forgets TLS.
@@ -7320,6 +7385,7 @@ def step_notes(step: Step) -> Iterator[str]:
     if tls.client_cert and status in (400, 401, 403, 421):
         yield "the client certificate of --cert was shown; the server refused the request"
     yield from step.notes
+    yield from refusal_notes(step, status)
     url, location = step.request.url, (step.answer and step.answer.get("location")) or ""
     plain = f"http://{re.escape(bracketed(url.host))}:{url.port}(?![0-9])"
     if url.secure and status in REDIRECTS and re.match(plain, location, re.IGNORECASE):

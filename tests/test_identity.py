@@ -112,6 +112,14 @@ def options(authority: Any, holder: Holder) -> tuple[Any, ...]:
 # --- shown to the target ---------------------------------------------------------------------------
 
 
+def test_a_connection_that_is_cut_for_want_of_a_certificate_says_that_first(authority):
+    with scripted(lambda peer: peer.read_request(), tls=asking(authority)) as server:
+        step = failure(here("-m", "10", "--cacert", authority.file, server.url()), "protocol", "wait")
+    assert step["error"]["hint"].startswith(
+        "The server asked for a client certificate, and got none (--cert). "
+    )
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_server_that_requires_a_certificate_sees_it(authority, holder, version):
     apart = ("--cert", holder.certificate, "--key", holder.key)

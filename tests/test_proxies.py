@@ -219,8 +219,12 @@ def test_a_missing_or_wrong_password_is_a_refusal_by_the_proxy(
 
 
 def test_a_407_to_a_plain_request_is_the_response(proxy_with_password, server):
-    step = only_step(here("-x", proxy_with_password.url(""), server.url()))
-    assert (step["response"]["status"], server.accepted) == (407, 0)
+    """And the program says whose it is, and what to try, as of one to CONNECT."""
+    result = here("-x", proxy_with_password.url(""), server.url())
+    assert (only_step(result)["response"]["status"], server.accepted) == (407, 0)
+    result.warned(
+        "refused the request (407). Give the proxy a user name and password, in its URL: http://user:pass"
+    )
 
 
 def breaking_off(status):
@@ -276,7 +280,8 @@ def test_credentials_are_percent_decoded_for_an_http_proxy(target):
     for userinfo, pair in {**PAIRS, ":secret": (b"", b"secret")}.items():
         seen = []
         with scripted(script) as proxy:
-            here("-x", f"http://{userinfo}@127.0.0.1:{proxy.port}", f"{target}://a.test/")
+            result = here("-x", f"http://{userinfo}@127.0.0.1:{proxy.port}", f"{target}://a.test/")
+            assert "refused the user name and password" in result.err
         assert seen == [["Basic " + base64.b64encode(b":".join(pair)).decode()]]
 
 

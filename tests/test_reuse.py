@@ -130,11 +130,11 @@ class Counting:
                 return
 
 
-def serving(talk, count, *options, code=0, **settings):
+def serving(talk, count, *options, code=0, warned=None, **settings):
     """Run a series of `count` against such a server; return the last steps, and the requests that came."""
     script = Counting(talk)
     with scripted(script, **settings) as server:
-        steps = runs_of(here(*AGAIN, str(count), *options, server.url()), code)
+        steps = runs_of(here(*AGAIN, str(count), *options, server.url()), code, warned)
     return steps, script.requests
 
 
@@ -190,7 +190,8 @@ ENDS = {  # the answer, options, and the reason of the next connection
     "list": (CLOSED.format("X, CLOSE"), (), "Connection: close"),
     "HTTP/1.0": ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", (), "HTTP/1.0"),
     "no length": ("HTTP/1.1 200 OK\r\n\r\nuntil the end", (), "no length"),
-    "more": (OK + OK.replace("200", "500"), (), "not asked for"),  # might be taken for the next answer
+    # It might be taken for the next answer.
+    "more": (OK + OK.replace("200", "500"), (), "it was not asked for: 'HTTP/1.1 500 Fine'"),
     "asked for": (OK, ("-H", "Connection: close"), "the request said"),
 }
 
@@ -203,7 +204,7 @@ def test_what_ends_a_connection_is_the_reason_of_the_next_one(name):
         peer.send(answer)
         return name != "no length"
 
-    steps, requests = serving(talk, 3, *options)
+    steps, requests = serving(talk, 3, *options, warned="behind the end of the answer" * (name == "more"))
     assert statuses(steps) == [200] * 3
     assert warmth(steps) == [False] * 3
     assert reasons(steps)[0] is None
@@ -281,7 +282,7 @@ def test_tickets_without_end_end_an_idle_connection(authority, tls, tmp_path):
 
     steps, _ = idling(send, 2, "--cacert", authority.file, tls=tls)
     assert statuses(steps) == [302] * 2
-    assert reasons(steps)[1] == "101 TLS records came in a row that hold no data"
+    assert reasons(steps)[1] == "the server sent something that it was not asked for"
 
 
 def send_half(peer):
@@ -300,6 +301,18 @@ FAILING = {  # what the server does before it closes, whether over TLS, and the 
     "half a body": (send_half, False, "protocol in xfer"),
     "no TLS": (send_garbage, True, "tls in wait"),  # OpenSSL's error has no hop to explain it
 }
+
+
+def test_a_request_that_fails_late_on_a_kept_connection_is_not_said_to_have_met_its_end():
+    def talk(peer, number):
+        if number == 2:
+            peer.wait(1.0)
+            return False
+        peer.send(OK)
+        return None
+
+    steps, _ = serving(talk, 2, code=75)
+    assert warmth(steps) == [False, True] and "kept" not in steps[1]["error"]["hint"]
 
 
 @pytest.mark.parametrize("name", FAILING)
@@ -474,7 +487,7 @@ def test_a_stream_without_an_answer_on_a_kept_connection_fails_and_is_not_repeat
     assert statuses(steps) == [200, None, 200, 200]
     assert warmth(steps) == [False, True, False, True]
     assert steps[1]["error"]["kind"] == "protocol"
-    assert "kept" in steps[1]["error"]["hint"]
+    assert ("kept" in steps[1]["error"]["hint"]) == (how == "nothing"), "a code is no idle time-out"
     assert reasons(steps)[2]
     assert [number for number, _ in asked] == [0, 0, 1, 1]
 
