@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -238,14 +237,6 @@ def test_silence_leaves_the_exit_code_alone(call_tool, server):
         result = call_tool(option, "-X", "GET", "-d", "x", *style, server.url())
         assert (result.code, result.out) == (4 * ("--slo" in style), "")
         assert bool(result.err) is ("--slo" in style)
-
-
-def test_silence_leaves_the_exports(call_tool, server, tmp_path):
-    path = tmp_path / "out.har"
-    result = call_tool("-s", "--json", "-", "--har", path, "-X", "GET", "-d", "x", server.url())
-    assert result.json()["steps"][0]["response"]["status"] == 200
-    assert json.loads(path.read_bytes())["log"]["entries"] and result.raw == ""
-    assert "warning" in call_tool("--json", "-", "-X", "GET", "-d", "x", server.url()).err
 
 
 def test_silence_leaves_the_reason_of_a_failed_step(call_tool):

@@ -30,7 +30,6 @@ from servers import (
     black_hole,
     dns_server,
     http_server,
-    redirect,
     refused_port,
     scripted,
     sending,
@@ -542,33 +541,7 @@ def test_a_failure_of_http2_is_explained(call_tool, authority, data, phase, mess
     says(failed.hint, *hint)
 
 
-# --- redirects ------------------------------------------------------------------------------------
-
-LOCATIONS = {
-    "ftp://x.test/file": ["ftp"],
-    "http://x.test:99999/": ["99999", "port"],
-    "http://[::1/": ["\\[::1"],
-}
-
-
-@pytest.mark.parametrize(("location", "message"), LOCATIONS.items(), ids=LOCATIONS)
-def test_a_redirect_that_leads_nowhere_is_a_step_of_its_own(call_tool, location, message):
-    with http_server({"/": redirect(location)}) as server:
-        failed = fail(call_tool, "-L", server.url())
-    assert failed.kind == "redirect"
-    assert failed.step["step_number"] == 2 and failed.step["url"].startswith(location)
-    says(failed.message, *message)
-    assert "did you mean" not in failed.message, "a question to the user, who did not write the Location"
-
-
 # --- the rest -------------------------------------------------------------------------------------
-
-
-def test_a_second_step_that_runs_out_of_time_keeps_the_first(run_tool):
-    with scripted(after_request("", "hang")) as last, http_server({"/": redirect(last.url())}) as first:
-        failed = fail(run_tool, "-L", *SOON, first.url(), drawn=True)
-    assert (failed.kind, failed.phase, failed.step["step_number"]) == ("timeout", "wait", 2)
-    says(failed.report, "Step 1: GET .* 302", "Redirect Chain Summary")
 
 
 @pytest.mark.parametrize(

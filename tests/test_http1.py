@@ -219,14 +219,6 @@ def large(tmp_path):
     return f"@{tmp_path / 'body'}", content
 
 
-def test_a_large_body_arrives_whole(call_tool, large):
-    body, content = large
-    with http_server() as server:
-        result = call_tool("--json", "-", "-d", body, server.url())
-        assert server.requests[0].body == content
-    assert result.json()["steps"][0]["request"]["body_bytes"] == len(content)
-
-
 def test_a_final_response_before_the_server_hangs_up_on_the_upload_is_the_response(call_tool, large):
     def script(peer):
         peer.read_until(b"\r\n\r\n")

@@ -388,11 +388,6 @@ def test_the_password_of_a_key_may_come_from_standard_input(authority, holder, r
     assert seen == ["me"]
 
 
-def test_standard_input_is_read_for_one_option_alone(holder):
-    given = ("--cert", holder.both, "--key-password-file", "-", "-d", "@-")
-    check_usage_error(here(*given, "https://127.0.0.1:1/"), "-d", "--key-password-file")
-
-
 @pytest.fixture
 def files(holder, make_holder, tmp_path):
     """Files of a certificate that will do, and of some that will not, by name."""
