@@ -395,6 +395,11 @@ def plural(count: int, noun: str, one: str = "1") -> str:
     return f"{count} {noun}s"
 
 
+def rate_text(count: int, us: int) -> str:
+    rate = count * 8 / max(1, us)
+    return f"{rate:.1f} Mbit/s" if rate >= 1 else f"{rate * 1000:.0f} kbit/s"
+
+
 # ---------------------------------------------------------------------------------------------------------
 # 3. Errors. One class for each way to fail: a NetworkError ends a step, and `main` has the exit code of all.
 def clip(text: str, most: int = MAX_TEXT) -> str:
@@ -795,9 +800,12 @@ class Counters(NamedTuple):
 
     segment: int  # bytes that a full segment carries
     segment_in: int  # bytes of the largest that came; less than 600 where all were small
+    time_out_us: int  # after which something is sent again
     rtt_us: int | None  # the smallest round trip so far
+    smoothed_rtt_us: int  # the newest ones, smoothed
     quiet_us: int  # since the newest data came
     retransmits: int
+    duplicates: int | None  # segments sent again that had arrived already, as the other side says (RFC 2883)
     sent: int | None  # bytes that have left, each counted once
     acknowledged: int  # bytes of these
     received: int  # bytes, in order
@@ -805,7 +813,8 @@ class Counters(NamedTuple):
     segments_out: int  # with data
     acknowledgments: int  # segments out without data
     disorder: int | None  # segments that came out of order
-    limited_us: int | None  # in which the other side's window kept data here
+    busy_us: int | None  # in which something was sent or to be sent, and not acknowledged
+    limited_us: int | None  # of that, in which the other side's window kept data here
 
     def since(self, earlier: Counters | None, name: str) -> int:
         """Return by how much a count grew since an earlier instant, 0 where no kernel tells, or it fell."""
@@ -849,6 +858,11 @@ class Evidence(NamedTuple):
     held_us: int = 0  # in which an upload had data while the other side's window of HTTP/2 was used up
     resolver: Resolver | None = None  # only of a long lookup
     canonical_name: str | None = None  # the name that a resolver found the addresses under
+
+    @property
+    def acknowledged_us(self) -> int:
+        """Return how long the request took to its last acknowledgment, 0 where no kernel tells."""
+        return self.answered.since(self.sent, "busy_us") if self.answered else 0
 
 
 class Finding(NamedTuple):
@@ -1377,7 +1391,7 @@ def read_local(option: str, path: str, seconds: float, limit: int = MAX_FILE) ->
 
 # ---------------------------------------------------------------------------------------------------------
 # 6. Budgets. Text -> thresholds in ms, in the order of SLO_KEYS; KEY.STAT is a budget for a series.
-UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+UNITS = {"ms": 1, "s": 1000}
 
 
 def parse_number(text: str, zero: bool = False, unit: str = "") -> float:
@@ -1440,8 +1454,8 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
         phase = key.partition(".")[0]
         keys = BUDGET_KEYS.get(phase, SLO_KEYS)
         if key not in keys:
-            meant = f"; did you mean total.{key}={amount}?" if key in SLO_STATS else ""
-            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(keys)}{meant}")
+            near = suggest(key if phase in BUDGET_KEYS else phase, keys)
+            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(keys)}{near}")
         if key in thresholds:
             raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
         thresholds[key] = parse_budget(key, amount)
@@ -1859,21 +1873,38 @@ def parse_resolve(text: str) -> tuple[tuple[str, int], str]:
 
 
 def read_overrides(
-    args: argparse.Namespace, place: tuple[str, int]
+    args: argparse.Namespace, place: tuple[str, int], family: int
 ) -> tuple[dict[tuple[str, int], str], tuple[str, ...]]:
-    """Return the address that --resolve gives last for each host and port; with --all-addresses, apart from
-    these, all that it gives for the `place` of the URL. Raises UsageError.
+    """Return the address that --resolve gives for each host and port; with --all-addresses, apart from these,
+    all of the family that it gives for the `place` of the URL. Raises UsageError.
     """
     entries = list(map(parse_resolve, args.resolve))
     own = place if args.all_addresses else None
-    several = dict.fromkeys(address for each, address in entries if each == own)
-    return {each: address for each, address in entries if each != own}, tuple(several)
+    several = [address for each, address in entries if each == own]
+    fitting = tuple(address for address in several if is_ip(address, family))
+    seen = set()
+    for text, (each, address) in zip(args.resolve, entries):
+        known = (each, address) if each == own else each
+        if known in seen:
+            raise UsageError(f"--resolve '{text}': that was given before (--all-addresses takes several)")
+        seen.add(known)
+        if not (is_ip(address, family) or (fitting and each == own)):
+            raise UsageError(f"--resolve: -4, -6 or --interface excludes the address '{address}'")
+    if len(fitting) > MAX_ADDRESSES:
+        raise UsageError(
+            f"--resolve: {len(fitting)} addresses were given, {MAX_ADDRESSES} at most are measured"
+        )
+    return {each: address for each, address in entries if each != own}, fitting
 
 
 def choose_family(args: argparse.Namespace) -> int:
-    """Return the family of the addresses that are used."""
-    given = (family for family, name in FAMILY_NAMES.items() if vars(args)[name.lower()])
-    return next(given, ip_family(args.interface or ""))  # AF_UNSPEC of the name of a network interface
+    """Return the family of the addresses that are used; raises UsageError."""
+    family = next((each for each, name in FAMILY_NAMES.items() if vars(args)[name.lower()]), socket.AF_UNSPEC)
+    own = ip_family(args.interface or "")  # AF_UNSPEC of the name of a network interface
+    if own and not is_ip(args.interface, family):
+        option = "-4" if args.ipv4 else "-6"
+        raise UsageError(f"{option} and --interface '{args.interface}' exclude each other")
+    return own or family
 
 
 def parse_expect(text: str | None) -> tuple[range, ...]:
@@ -1912,6 +1943,15 @@ def parse_count(option: str, text: str) -> int:
         return count
     what = f"number of {'runs' if option == '--count' else 'days'}, a whole one from 1 to {MAX_COUNT}"
     raise UsageError(f"{option} '{clip(text)}': expected a {what}")
+
+
+def parse_duration(text: str) -> int:
+    """Read a time in seconds, minutes or hours, as seconds; raises UsageError."""
+    found = re.fullmatch("([0-9]{1,9})([smh]?)", text)
+    seconds = int(found[1]) * {"m": 60, "h": 3600}.get(found[2], 1) if found else 0
+    if 1 <= seconds <= LONGEST_TIME:
+        return seconds
+    raise UsageError(f"--duration '{text}': expected a whole number, from 1s to 24h: 90, 90s, 5m, 2h")
 
 
 def detect_type(data: bytes, extension: str) -> str:
@@ -2192,19 +2232,15 @@ FOREIGN_OPTIONS = """
 --keepalive --keep-alive = --reuse sends every run on the connection of the one before
 --compare --diff = --versus WORDS compares it with other options, --baseline FILE with an earlier export
 --verify --no-verify --no-check-certificate = certificates are verified, unless -k is given
---host --sni --ip --connect-to = --resolve HOST:PORT:ADDR takes the name of the URL to another address
+--host --sni --connect-to = --resolve HOST:PORT:ADDR takes the name of the URL to another address
 --auth --token --bearer --oauth2-bearer --netrc --anyauth --digest --ntlm --negotiate --basic =
   credentials go by -u USER:PASSWORD, or as -H "Authorization: Bearer …"
 -U --proxy-user = credentials of a proxy go into the URL of -x, as user:password@ before its host
---noproxy --no-proxy = -x '' goes without any proxy; the variable NO_PROXY names hosts that need none
+--noproxy = set the variable NO_PROXY; -x '' goes without any proxy
 -p --proxytunnel = leave it out: -x knows its way, with CONNECT for https
 -w --write-out --format --csv --export = every report has the times: --metrics-only, or --json - as JSON
 -o --output -O --remote-name -N --no-buffer = leave it out: the body is not kept; --json PATH has the report
 -v --verbose -D --dump-header = leave it out: the report has the connection, -i the header fields too
---trace --trace-ascii = -i shows the header fields
--V = --version
---color --no-color = set the variable NO_COLOR for no colours, FORCE_COLOR for colours
---concurrency --rate --warmup -Z --parallel = no load is made: one request after the other (wrk, hey, k6)
 --connect-timeout = use -m, which holds for all of it
 --retry = nothing is sent twice: run it again when it exits with 75
 --http2 = leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given
@@ -2215,16 +2251,16 @@ FOREIGN_OPTIONS = """
 -F --form = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
 -G --get --data-urlencode = encode it before, the query into the URL: -d sends its data as it is
 --max-redirs --max-redirects = this is fixed: -L follows 10 redirects at most
---next -K --config --limit-rate = there is one URL, and no configuration file
+-Z --parallel --next -K --config --limit-rate = there is one URL, no configuration file and no other speed
 """
 BARE_FLAGS = "46aBfgGiIjJkLlMnNOpqRsSvVZ#"  # of curl's options of one letter those without a value
 
 
-HELP = f"""\
+EXAMPLES = f"""\
 exit codes (the first that applies, from the top):
   130 ended by SIGINT, 143 by SIGTERM, 129 by SIGHUP
    64 usage error: the command line or a file it names is wrong; nothing sent
-   70 this machine refuses a thread, memory, a descriptor; or an internal error
+   70 this machine refuses a thread, memory or a descriptor; nothing sent; or an internal error
    47 more than {MAX_REDIRECTS} redirects with -L
    75 network or TLS failure, deadline included, on any step
    73 a report could not be written
@@ -2233,15 +2269,25 @@ exit codes (the first that applies, from the top):
     0 success
 
 examples:
-  httphases -L https://example.com/                      where does the time go?
-  httphases --metrics-only --slo ttfb=300 -m 5 https://example.com/      a probe
-  httphases --count 50 --interval 0.5 https://example.com/    is it always slow?
-  httphases https://example.com/ --versus --http1.1             which is faster?
-  httphases --duration 5m https://example.com/           what changes meanwhile?
+  httphases https://example.com/
+      where does the time go?
+  httphases -L --compact http://example.com/
+      a redirect chain, one line a step
+  httphases --metrics-only --slo ttfb=300,total=1000 -m 5 https://example.com/
+      a probe: exit 4 when too slow, 75 when broken
+  httphases --count 50 --interval 0.5 --slo ttfb.p95=300 https://example.com/
+      does it happen every time?
+  httphases https://example.com/ --versus --http1.1
+      which is faster: this request, or the same over HTTP/1.1?
+  httphases --duration 5m https://example.com/
+      what changes while I deploy?
+  httphases --compact --prometheus example.prom https://example.com/
+      for node_exporter's textfile collector
 
-Times may have a unit: 300ms, 2s, 5m, 1h. HTTP_PROXY, HTTPS_PROXY, ALL_PROXY,
-NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR, NO_COLOR, FORCE_COLOR and COLUMNS count;
-with --otlp OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES too.
+A time may have a unit: 300ms, 2s. Reported times are milliseconds, sizes are bytes as
+transferred. HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR,
+NO_COLOR, FORCE_COLOR and COLUMNS are honoured; with --otlp OTEL_SERVICE_NAME and
+OTEL_RESOURCE_ATTRIBUTES too.
 """
 
 
@@ -2256,77 +2302,72 @@ class AppendData(argparse.Action):
         namespace.data = [*namespace.data, (option_string, values)]
 
 
-SLO_HELP = f"budgets in ms: {', '.join(SLO_KEYS)}; KEY.STAT of a series: {', '.join(SLO_STATS)}; "
-SLO_HELP += "KEY=+MS, +N% with --vs or --baseline"
-# By group: the spellings (the first long one names the value), the value (flags have none), and what --help
-# says. It does not list what is accepted for users of curl alone.
-OPTIONS = {
+SLO_HELP = f"budgets in ms for {', '.join(SLO_KEYS)}; exit 4 when exceeded. "
+SLO_HELP += f"In a series also KEY.STAT=MS: {', '.join(SLO_STATS)}. "
+SLO_HELP += "With --versus or --baseline also KEY=+MS, KEY=+N%%: the median may be so much higher"
+OPTIONS = {  # by group: the spellings (the first long one names the value), the value (flags have none), help
     "request": (
-        ("-X --request --method", "METHOD", f"one of {', '.join(METHODS)}"),
+        ("-X --request --method", "METHOD", f"one of {', '.join(METHODS)} (default: GET, with -d POST)"),
         ("-I --head", "", "the same as -X HEAD"),
-        ("-d --data --data-ascii --data-binary", "DATA", "the body: text, @FILE or @-; joined with &"),
-        ("--data-raw", "DATA", "the body: text alone, @ means nothing"),
-        ("-H --header", "'NAME: VALUE'", "a header, or @FILE with one a line; repeatable"),
+        ("-d --data --data-ascii --data-binary", "DATA", "request body: text, @FILE or @-; joined with &"),
+        ("--data-raw", "DATA", "request body: text alone, @ means nothing"),
+        ("-H --header", "'NAME: VALUE'", "add a header, or those in @FILE, one a line; may be repeated"),
         ("-A --user-agent", "TEXT", "the same as -H 'User-Agent: TEXT'"),
         ("-e --referer", "URL", "the same as -H 'Referer: URL'"),
-        ("-b --cookie", "'NAME=VALUE'", "the same as -H 'Cookie: NAME=VALUE'"),
+        ("-b --cookie", "'NAME=VALUE'", "the same as -H 'Cookie: NAME=VALUE'; several are joined"),
         ("-u --user", "USER:PASSWORD", "the same as -H 'Authorization: Basic …'"),
-        ("--compressed", "", "accept gzip, deflate, br, zstd; decode nothing"),
+        ("--compressed", "", "accept gzip, deflate, br, zstd; nothing is decoded, sizes are as transferred"),
         ("--url", "URL", "the URL, in place of one without an option"),
-        ("-g --globoff", "", ""),
+        ("-g --globoff", "", "accepted for users of curl, without effect: no URL is a pattern"),
         ("-L --location --follow", "", f"follow up to {MAX_REDIRECTS} redirects, each a step"),
-        (
-            "-m --max-time --timeout",
-            "TIME",
-            f"give up after it ({DEFAULT_MAX_TIME:g} s; 5 with --all-addresses)",
-        ),
-        ("-f --fail", "", "exit 22 if the last status is 400 or more"),
-        ("--expect", "STATUS[,STATUS]", "exit 22 unless it is one of: 200, 2xx, 200-299"),
+        ("-m --max-time --timeout", "SECONDS", "give up after this time (default: 20; --all-addresses: 5)"),
+        ("-f --fail", "", "exit 22 when the last status is 400 or more"),
+        ("--expect", "STATUS[,STATUS]", "exit 22 unless the last status is named: 200, 200-299, or 2xx,401"),
     ),
     "connection": (
         ("-4 --ipv4", "", "use IPv4 addresses only"),
         ("-6 --ipv6", "", "use IPv6 addresses only"),
-        ("--resolve", "HOST:PORT:ADDR", "use ADDR, without a lookup; repeatable"),
-        ("-x --proxy", "URL", f"{', '.join(PROXY_SCHEMES)}; '' for none at all"),
-        ("--unix-socket", "PATH", "connect to this unix socket, in place of TCP"),
-        ("--interface", "NAME_OR_ADDRESS", "connect from there"),
+        ("--resolve", "HOST:PORT:ADDR", "use ADDR for HOST:PORT, without a lookup; may be repeated"),
+        ("-x --proxy", "URL", f"proxy ({', '.join(PROXY_SCHEMES)}); '' for none, not even the environment's"),
+        ("--unix-socket", "PATH", "connect to this unix socket, for every step, in place of TCP"),
+        ("--interface", "NAME_OR_ADDRESS", "connect from this network interface or address of the machine"),
         ("--no-http2 --http1.1", "", "do not offer HTTP/2"),
     ),
     "TLS": (
-        ("-k --insecure --ignore-ssl", "", "verify no certificate; allow old protocols too"),
+        ("-k --insecure --ignore-ssl", "", "verify no certificate; allow old protocols and weak ciphers"),
         ("--cacert --ca-bundle", "PATH", "trust the CAs in this PEM file, and no others"),
-        ("--cert", "PATH", "client certificate (PEM), for the URL's origin"),
-        ("--key", "PATH", "its private key, if in a file of its own"),
-        ("--key-password-file", "PATH", "its first line is the password of that key"),
+        ("--cert", "PATH", "client certificate (PEM, with its chain); only the URL's own origin sees it"),
+        ("--key", "PATH", "its private key (PEM), where that is not in the same file"),
+        ("--key-password-file", "PATH", "a file whose first line is the password of that key"),
     ),
     "series": (
-        ("--count", "N", f"measure N times, up to {MAX_COUNT} (--versus: {DEFAULT_ROUNDS})"),
-        ("--duration", "TIME", "measure for so long, and say what changes"),
-        ("--interval", "TIME", "from start to start (1 s; --versus: 0)"),
-        ("--reuse", "", "send every run on the connection of the first"),
-        ("--all-addresses", "", "measure each address of the name, and compare"),
-        ("--versus --vs", "WORDS", "compare with these options or URL; repeatable"),
-        ("--baseline", "FILE", "compare with an earlier --json of a series"),
+        ("--count", "N", f"measure N times (1 to {MAX_COUNT}; --versus: {DEFAULT_ROUNDS}) and sum them up"),
+        ("--duration", "TIME", "measure for so long (90s, 5m, 2h), and say what changes meanwhile"),
+        ("--interval", "SECONDS", "from start to start (default: 1; --versus: 0)"),
+        ("--reuse", "", "send every run after the first on the connection of the one before"),
+        ("--all-addresses", "", "measure each address of the name, one after the other, and compare them"),
+        ("--versus --vs", "WORDS", "compare it with these options, or with another URL; may be repeated"),
+        ("--baseline", "FILE", "compare with an earlier --json export of a series (--count is 20)"),
     ),
     "output (default: a drawn waterfall)": (
-        ("-i --include", "", "show header fields in it, credentials as ***"),
-        ("-s --silent", "", "only files, and why a step or budget failed"),
-        ("-S --show-error", "", ""),
+        ("-i --include", "", "show the response's header fields in the waterfall, credentials as ***"),
+        ("-s --silent", "", "no report, no warning: the files alone, and why a step failed or a budget did"),
+        ("-S --show-error", "", "accepted for users of curl, without effect"),
         ("--compact", "", "one line a step"),
         ("--metrics-only", "", "one line of key=value tokens a step"),
-        ("--json", "PATH", "write the JSON export; - for standard output"),
-        ("--har", "PATH", "write an HTTP archive (HAR 1.2); - for stdout"),
+        ("--json", "PATH", "write the JSON export; - for standard output (the report moves to stderr)"),
+        ("--har", "PATH", "write an HTTP archive (HAR 1.2); - for standard output"),
     ),
     "into the systems that watch": (
-        ("--prometheus", "PATH", "write metrics for node_exporter; - for stdout"),
-        ("--label", "TEXT", "tell this probe from others in what is written"),
-        ("--otlp", "PATH", "write a trace of each run for OpenTelemetry"),
-        ("--propagate", "", "name the trace to the server, in traceparent"),
+        ("--prometheus", "PATH", "write metrics for node_exporter's textfile collector; - for stdout"),
+        ("--label", "TEXT", "tell this probe from others, in all that is written for machines"),
+        ("--otlp", "PATH", "write a trace of each run for OpenTelemetry, one a line; - for stdout"),
+        ("--propagate", "", "with --otlp: name the trace to the server, in traceparent (W3C)"),
     ),
     "latency budgets": (
         ("--slo", "KEY=MS[,KEY=MS]", SLO_HELP),
-        ("--slo-file", "PATH", "the same from a file, one a line; --slo wins"),
-        ("--cert-days", "N", "exit 4 if a certificate ends in less than N days"),
+        ("--slo-file", "PATH", "read budgets from a file, one KEY=MS a line; --slo wins"),
+        ("--cert-days", "N", "exit 4 when a certificate of the server's ends in less than N days"),
     ),
     "about": (
         ("-h --help", "", "show this and exit"),
@@ -2394,31 +2435,14 @@ def split_words(words: Iterable[str]) -> Iterator[str]:
             yield word
 
 
-def help_text(width: int) -> str:
-    """Return what --help prints, in so many columns."""
-    import textwrap
-
-    lines = ["usage: httphases [OPTIONS] URL", ""]
-    lines += textwrap.wrap(
-        "Make one HTTP request, or a chain of redirects, and say where the time went.", width
-    )
-    wrapper = textwrap.TextWrapper(width, subsequent_indent=" " * 32, break_on_hyphens=False)
-    for title, options in OPTIONS.items():
-        lines += ["", f"{title}:"]
-        for text, value, explanation in options:
-            names = f"{', '.join(text.split())} {value}".rstrip()
-            lines += wrapper.wrap(f"  {names:<28}  {explanation}") if explanation else []
-    return "\n".join([*lines, "", HELP])
-
-
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(mask_location(message))
 
-    def parse_all(self, argv: Sequence[str] | None, width: int) -> argparse.Namespace:
-        """Parse a whole command line; raises UsageError, or Answered by --help, in `width` columns, and
-        --version.
-        """
+    def parse_all(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """Parse a whole command line; raises UsageError, or Answered by --help and --version."""
+        # With -4 and -6 among the options, argparse would take the -1 of `-m -1` for another.
+        self._has_negative_number_optionals.clear()
         words = list(sys.argv[1:] if argv is None else argv)
         end = words.index("--") if "--" in words else len(words)
         words[:end] = split_words(words[:end])
@@ -2427,7 +2451,7 @@ class Parser(argparse.ArgumentParser):
                 raise UsageError(f"{word[:-2].rstrip('=')}: '--' cannot be a value")
         args, unknown = self.parse_known_args(words)
         if args.help or args.version:
-            raise Answered(help_text(width) if args.help else f"httphases {__version__}\n")
+            raise Answered(self.format_help() if args.help else f"httphases {__version__}\n")
         given = args.urls + unknown  # argparse takes -0 for a number, and so for a URL
         strange = [word for word in given if word.startswith("-")]
         if strange:
@@ -2438,23 +2462,35 @@ class Parser(argparse.ArgumentParser):
         return args
 
 
-def build_parser() -> Parser:
-    """Return the parser of the table above."""
-    parser = Parser(prog="httphases", allow_abbrev=False, add_help=False)
-    # For an argument in no group argparse makes a help formatter at once, which imports dataclasses and
-    # inspect on Python 3.14, and shutil with bz2.
-    group = parser.add_argument_group()
-    group.add_argument("urls", nargs="*")
-    for text, value, _ in (option for options in OPTIONS.values() for option in options):
-        spellings = text.split()
-        kind: dict[str, Any] = {"metavar": value}
-        if not value:
-            kind = {"action": "store_true"}
-        elif NAMES[spellings[0]] == "data":
-            kind.update(action=AppendData, dest="data", default=[])
-        elif spellings[0] in COLLECTED:
-            kind.update(action="append", default=[])
-        group.add_argument(*spellings, **kind)
+def build_parser(width: int) -> Parser:
+    """Return the parser of the table above; --help takes `width` columns."""
+    # No Python ships translations of what argparse says; looking for them all the same takes 1 ms.
+    vars(argparse)["_"] = str
+    parser = Parser(
+        prog="httphases",
+        usage="httphases [OPTIONS] URL",
+        description="Make one HTTP request, or follow a redirect chain, and say where the time went.",
+        epilog=EXAMPLES,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=width),
+        allow_abbrev=False,
+        add_help=False,
+    )
+    # Every argument is in a group. For one in no group argparse makes a help formatter at once, which imports
+    # dataclasses and inspect on Python 3.14, and shutil with bz2 where it is told no width.
+    positional = parser.add_argument_group("positional arguments")
+    positional.add_argument("urls", nargs="*", metavar="URL", help="http:// or https:// URL")
+    for title, options in OPTIONS.items():
+        group = parser.add_argument_group(title)
+        for text, value, explanation in options:
+            spellings = text.split()
+            kind: dict[str, Any] = {"metavar": value}
+            if not value:
+                kind = {"action": "store_true"}
+            elif NAMES[spellings[0]] == "data":
+                kind.update(action=AppendData, dest="data", default=[])
+            elif spellings[0] in COLLECTED:
+                kind.update(action="append", default=[])
+            group.add_argument(*spellings, help=explanation, **kind)
     return parser
 
 
@@ -2474,11 +2510,7 @@ def choose_series(args: argparse.Namespace) -> Series:
         times = parse_count("--count", args.count)
     expected = "seconds, for example 0.5 or 500ms, or 0 for one after the other"
     interval = parse_time("--interval", args.interval, interval, expected, zero=True)
-    duration = None
-    if args.duration is not None:
-        duration = math.ceil(
-            parse_time("--duration", args.duration, 0, "a time, from 1s to 24h: 90, 5m or 2h")
-        )
+    duration = None if args.duration is None else parse_duration(args.duration)
     return Series(times, interval, args.reuse, False, args.all_addresses, (), duration)
 
 
@@ -2490,13 +2522,8 @@ def check_conflicts(args: argparse.Namespace) -> None:
     """Raise UsageError unless there is one URL, and for options that exclude each other or name nothing."""
     if not args.url:
         raise UsageError("no URL given: httphases [OPTIONS] URL; --help shows more")
-    urls = [word for word in args.url if re.match("(?i)https?://", word)]
-    if args.baseline and any(os.path.isfile(word) for word in args.url):
-        advice = "measure with --baseline FILE URL"
-        raise UsageError(f"--baseline takes one file: an export cannot be compared with another, {advice}")
     if len(args.url) > 1:  # they may be halves of a header: none is repeated
-        why = "to compare: URL --vs URL" if len(urls) == len(args.url) else "quotes around a header?"
-        raise UsageError(f"expected one URL, got {len(args.url)} words: {why}")
+        raise UsageError(f"expected one URL, got {len(args.url)} words: quotes around a header?")
     for option in PATHS:
         if getattr(args, NAMES[option]) == "":
             raise UsageError(f"{option} '': expected a path")
@@ -2652,7 +2679,8 @@ def own_options(
     own = read_headers_given(words or args, patience)  # first: the URL may be the rest of a bad header
     headers = (*without_fields(base.request.headers if base else (), field_names(own)), *own)
     url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
-    overrides, addresses = read_overrides(args, url.place)
+    family = choose_family(args)
+    overrides, addresses = read_overrides(args, url.place, family)
     request = read_request(args, patience, url, headers)
     options = base or Options(request, NO_SECRETS, environ, series=choose_series(args))
     return options._replace(
@@ -2663,7 +2691,7 @@ def own_options(
         insecure=args.insecure,
         ca_bundle=read_ca_bundle(args.cacert, patience),
         proxy=args.proxy,
-        family=choose_family(args),
+        family=family,
         overrides=overrides,
         series=options.series._replace(addresses=addresses),
         identity=read_identity(args, patience),
@@ -2712,7 +2740,7 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
     import shlex
 
     try:
-        args = parser.parse_all(shlex.split(words), width=80)
+        args = parser.parse_all(shlex.split(words))
     except ValueError:
         raise UsageError("its words have a quote that is not closed, or end in a backslash") from None
     except Answered:
@@ -2762,7 +2790,8 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
     """Return the options of a side; raises UsageError as for a command line of its own."""
     given = {name: value for name, value in vars(own).items() if value not in (None, False, [])}
     merged = argparse.Namespace(**{**vars(args), **given})
-    merged.resolve = args.resolve + own.resolve
+    replaced = [parse_resolve(text)[0] for text in own.resolve]
+    merged.resolve = [text for text in args.resolve if parse_resolve(text)[0] not in replaced] + own.resolve
     if own.ipv4 or own.ipv6:
         merged.ipv4, merged.ipv6 = own.ipv4, own.ipv6
     check_conflicts(merged)
@@ -2798,8 +2827,8 @@ def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Opt
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
     """Read and check the whole command line; raises UsageError, or Answered. --help takes `width` columns."""
     read_local.cache_clear()
-    parser = build_parser()
-    args = parser.parse_all(argv, width)
+    parser = build_parser(width)
+    args = parser.parse_all(argv)
     check_conflicts(args)
     check_files(args)
     options = choose_options(args, environ)
@@ -2903,8 +2932,10 @@ class Log:
         self.dials = tuple(dials)
 
     def note_pause(self, since: int, until: int) -> None:
-        """Keep the longest pause between two arrivals. Where a segment was missing it is none."""
-        if until - since > self.pause.us * 1000 and (since, until) not in self.gaps[-1:]:
+        """Keep the longest pause between two arrivals. What comes to wait for a late segment ends it."""
+        for begun, filled in self.gaps[-1:]:
+            until = begun if filled == until else until
+        if until - since > self.pause.us * 1000:
             self.pause = Pause((until - since) // 1000, self.received)
 
     def count(self, field: str) -> None:
@@ -3027,9 +3058,12 @@ def parse_tcp_info(info: bytes) -> Counters | None:
     return Counters(
         segment=counter(16),  # tcpi_snd_mss
         segment_in=counter(20),  # tcpi_rcv_mss
+        time_out_us=counter(8),  # tcpi_rto
         rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
+        smoothed_rtt_us=counter(68),  # tcpi_rtt
         quiet_us=counter(QUIET) * 1000,
         retransmits=counter(100),  # tcpi_total_retrans
+        duplicates=counter(216),  # tcpi_dsack_dups (4.19)
         sent=None if all_sent is None or again is None else all_sent - again,
         acknowledged=counter(120, "@Q"),  # tcpi_bytes_acked
         received=counter(128, "@Q"),  # tcpi_bytes_received
@@ -3037,7 +3071,8 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         segments_out=segments_out,  # tcpi_data_segs_out
         acknowledgments=counter(136) - segments_out,  # tcpi_segs_out
         disorder=counter(DISORDER),
-        limited_us=counter(176, "@Q"),  # tcpi_rwnd_limited (4.10)
+        busy_us=counter(168, "@Q"),  # tcpi_busy_time, tcpi_rwnd_limited (4.10): in ticks of the kernel
+        limited_us=counter(176, "@Q"),
     )
 
 
@@ -3198,7 +3233,6 @@ CONNECT_HINTS = {
     errno.EPERM: FORBIDDEN_HINT,
     errno.EADDRNOTAVAIL: "No local port is left for it (`ss -tan` lists them: keep connections in use, or "
     "raise ip_local_port_range), or this machine has no address to go there from.",
-    errno.ENODEV: "--interface names no network interface of this machine: `ip link` lists them.",
     errno.EINVAL: "The route leads nowhere, or a link-local address lacks its zone (fe80::1%25eth0).",
 }
 UNIX_HINTS = {  # of connect() on a unix socket (unix(7))
@@ -3220,7 +3254,6 @@ PROXY_HINTS = {
     403: "The proxy's policy forbids this target or port: ask whoever runs the proxy.",
     **dict.fromkeys((502, 503, 504), OUT_OF_REACH),
 }
-REFUSED_LOGIN = "The proxy refused the user name and password: check them, and that it takes Basic."
 SOCKS_HINTS = {
     0x04: OUT_OF_REACH,
     0x05: "The target refused the proxy: check the target's port, and whether the service runs.",
@@ -3228,8 +3261,6 @@ SOCKS_HINTS = {
 }
 # Replies after which another address of the target may do better.
 SOCKS_NEXT_ADDRESS = (0x01, 0x03, 0x04, 0x05, 0x06, 0x08)
-CODE_HINT = "Look at the server's log; --http1.1 tells whether HTTP/2 is at fault."
-CUT_HINT = "The server cut this one answer short, and keeps the connection: look at its log."
 RESET_HINTS = {
     "HTTP_1_1_REQUIRED": "Ask over HTTP/1.1 with --http1.1.",
     "REFUSED_STREAM": "The server did not process the request, most likely overloaded: try again.",
@@ -3268,7 +3299,7 @@ def protocol_error(message: str, hint: str = BROKEN_SERVER) -> NetworkError:
 
 
 def family_option(options: Options) -> str:
-    if options.interface and is_ip(options.interface, options.family):
+    if options.interface and is_ip(options.interface):
         return "--interface {}".format(options.interface.partition("%")[0])
     return "-4" if options.family == socket.AF_INET else "-6"
 
@@ -3322,10 +3353,10 @@ def explain_silence(phase: str, host: str, last: Counters, since: Counters | Non
     large = f" Or packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1472 {host}."
     large = "" if last.segment > JUMBO_FRAME else large
     if pending > 0 and last.since(since, "retransmits"):
-        lost = f"{pending} bytes were sent again and not acknowledged: they were lost on the way"
+        lost = f"Lost on the way: {pending} bytes were sent again and not acknowledged"
         return f"{lost}; check routing and firewalls.{large if pending > SMALL_PACKET else ''}"
     if last.since(since, "disorder"):
-        return f"What came waits for a segment before it, which was lost on the way.{large}"
+        return f"Lost on the way: what came waits for a segment before it.{large}"
     if pending > 0 or phase == "upload":
         return ""
     more = "came back"
@@ -3342,9 +3373,6 @@ def not_http(line: bytes) -> NetworkError:
     """Say what came in place of a status line of HTTP."""
     if line[:2] in (b"\x15\x03", b"\x16\x03"):
         message, hint = "the server speaks TLS on this port, not plain HTTP", "Ask for https:// instead."
-    elif re.match(rb"(?s)\x00..\x04.\x00{4}", line):  # an HTTP/2 SETTINGS frame
-        message = "the server speaks HTTP/2 without TLS on this port (gRPC, h2c), not HTTP/1.1"
-        hint = "Ask a port that speaks HTTP/1.1 or TLS: HTTP/2 is measured over TLS alone."
     elif not line.strip():
         message, hint = "the answer begins with a blank line, where HTTP has its status line", BROKEN_SERVER
     elif line.startswith(b"HTTP/"):
@@ -3388,8 +3416,6 @@ def explain_socks5(error: Any, proxy: Proxy, tried: int) -> NetworkError:
 # 12b. Alerts. The same for TLS: what alerts, and OpenSSL's errors and verdicts, mean.
 OLD_SERVER = "The server may be an old one: -k also allows old TLS versions and weak ciphers."
 TLS_SETTINGS = "Look at the TLS settings of both sides (here: of OpenSSL), and at the server's log."
-CHANGED_HINT = "Look at what lies between: a network card, a router or a tunnel changes what passes it."
-BAD_RECORDS = ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "BAD_RECORD_TYPE", "BAD_DECRYPT")  # as OpenSSL says it
 TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> what it means, and what to try
     "handshake_failure": ("the server accepted nothing we offered", OLD_SERVER),
     "protocol_version": ("the server refused the TLS versions offered", OLD_SERVER),
@@ -3407,7 +3433,6 @@ TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> wha
     "UNSUPPORTED_PROTOCOL": ("the server offers only TLS versions that are not allowed here", OLD_SERVER),
     "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": ("the server needs unsafe legacy TLS renegotiation", OLD_SERVER),
     "DH_KEY_TOO_SMALL": ("the server's Diffie-Hellman key is too small to be safe", OLD_SERVER),
-    **dict.fromkeys(("bad_record_mac", *BAD_RECORDS), ("bytes were changed on the way", CHANGED_HINT)),
 }
 CLIENT_CERT_HINTS = {  # by `TlsFailure.client_cert`
     None: "Give a client certificate with --cert PATH, and its key with --key PATH if that is apart.",
@@ -3426,8 +3451,6 @@ VERDICTS = {  # those whose words differ from version to version, or are hard to
     67: "the key of a CA in the certificate's chain is too small to be safe",
     68: "a signature in the certificate's chain is made with a hash too weak to be safe",
 }
-NAME_CONSTRAINTS = (47, 48)  # a name outside of the permitted ones, or among the excluded ones
-NAME_CONSTRAINT = b"\x06\x03\x55\x1d\x1e"  # the extension's object identifier, in DER (RFC 5280 4.2.1.10)
 TO_THE_SECOND = "%Y-%m-%d %H:%M:%S UTC"
 
 
@@ -3599,10 +3622,6 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
         return issuer_error(failure)
     if isinstance(failure.error, ssl.SSLCertVerificationError):
         rejected = f"the certificate was rejected: {failure.error.verify_message}"
-        if failure.code in NAME_CONSTRAINTS:
-            tied = [each for each in failure.stream.tap.certificates[1:] if NAME_CONSTRAINT in each]
-            names = and_more([certificate_name(parse_certificate(each)) for each in tied], 2)
-            rejected += f" (names are constrained by {foreign(names)})" if tied else ""
         return NetworkError("tls", VERDICTS.get(failure.code, rejected), INSECURE_HINT)
     if failure.stream.stray and not failure.stream.established:
         where = "{}:{}".format(*failure.place)
@@ -3683,7 +3702,7 @@ def resolve(host: str, port: int, options: Options, log: Log) -> list[Peer]:
     if literal and not is_ip(literal, options.family):
         family, option = FAMILY_NAMES[options.family], family_option(options)
         hint = f"It is an address of the other family: leave out {option}."
-        raise NetworkError("dns", f"{literal} is no {family} address, and {option} asks for one", hint)
+        raise NetworkError("dns", f"{host} is no {family} address, and {option} asks for one", hint)
     if literal:
         return [literal_peer(literal, port)]
     try:
@@ -3700,6 +3719,9 @@ def resolve(host: str, port: int, options: Options, log: Log) -> list[Peer]:
 GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost the race
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
+FIRST_WINDOW = 10  # segments that a sender may send at once (RFC 6928)
+TIME_OUT_US = 200_000  # before Linux sends something again, at the least; twice as long each time
+DUPLICATES = 3  # acknowledgments of what came behind a lost segment, after which it is sent again (RFC 5681)
 JIFFY_NS = 5_000_000  # ns by which the kernel's count of ms may be off, at 250 ticks a second and above
 FRESH_NS = 200_000  # ns within which a waiting process notices what came, unless it is short of CPUs
 # With these flags Linux keeps what is sent until the next send (MSG_MORE), in a separate segment (MSG_EOR).
@@ -3740,7 +3762,6 @@ class Stream:
         self.arrived = 0  # when the last of them did (both perf_counter_ns)
         self.truncated = False  # TLS ended without close_notify
         self.in_bulk = False  # large reads are wanted: no instant inside them matters
-        self.records_left = math.inf  # how many may come that hold no data
         self.alpn: str | None = None  # the protocol that was agreed on, if any (RFC 7301)
 
     def watch(self, log: Log) -> None:
@@ -3775,6 +3796,39 @@ def instant_of(stamp: int) -> int:
     return now - max(0, time.time_ns() - stamp)
 
 
+def arrival_of(ancillary: Iterable[tuple[int, int, bytes]]) -> int:
+    """Return the kernel's time of arrival as an instant of perf_counter_ns, 0 where there is none."""
+    for _, kind, data in ancillary:
+        if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
+            seconds, nanoseconds = TIMESPEC.unpack(data)
+            return instant_of(seconds * 1_000_000_000 + nanoseconds)
+    return 0
+
+
+class Hole(NamedTuple):
+    """A segment that may be missing still, while those before it were read."""
+
+    since: int  # when what was read before these arrived, if the response had begun
+    until: int  # when these arrived
+    sure: bool  # it is missing
+
+
+def gap_since(newest: int, readable: int, behind: int, known: Counters) -> int:
+    """Return since when the other side may have been sending what is `readable` only now. `newest`: when the
+    newest of it came; `behind`: how many segments came before their turn.
+
+    Those of a first flight came together, others in the two round trips behind it. If no time is known, what
+    was lost came again after a round trip (RFC 8985), or a time-out; with few behind it, perhaps after two.
+    """
+    if behind > 2 * FIRST_WINDOW:
+        return 0
+    if readable - newest > JIFFY_NS:
+        return newest - (behind >= FIRST_WINDOW) * 2000 * known.smoothed_rtt_us
+    time_outs = 1 if behind >= DUPLICATES else 3
+    longest_us = time_outs * max(TIME_OUT_US, known.time_out_us) + 2 * known.smoothed_rtt_us
+    return readable - longest_us * 1000
+
+
 class SocketStream(Stream):
     """A connected socket. Its time of arrival is the kernel's receive timestamp where there is one, so that
     the server is not blamed for a process that was not running. `note_gap` is called when one was filled.
@@ -3791,8 +3845,9 @@ class SocketStream(Stream):
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
         self._waited = False  # the newest read had to wait for its bytes
         self._disorder = 0  # how many segments had come out of order by then
+        self._hole: Hole | None = None  # that the newest gap may have been seen by
         self._log: Log | None = None  # of the response that is watched
-        self.note_gap: Callable[[int, int], object] = nobody
+        self.note_gap: Callable[[int, int, bool], object] = nobody
 
     def watch(self, log: Log) -> None:
         self._log = log
@@ -3808,16 +3863,13 @@ class SocketStream(Stream):
         called, self._waited = time.perf_counter_ns(), False
         self.send_until_readable()
         count, ancillary = self._receive(view)
-        noticed = arrived = time.perf_counter_ns()
-        for _, kind, data in ancillary:
-            if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
-                # Device "the kernel's time of arrival": without it, wait is 0.340 ms off instead of 0.084
-                # while the CPUs are busy. It is a time of the system's clock, which may have been set.
-                seconds, nanoseconds = TIMESPEC.unpack(data)
-                arrived = instant_of(seconds * 1_000_000_000 + nanoseconds)
+        noticed = time.perf_counter_ns()
+        # Device "the kernel's time of arrival": without it, wait is 0.340 ms off instead of 0.084
+        # while the CPUs are busy. It is a time of the system's clock, which may have been set.
+        arrived = arrival_of(ancillary) or noticed
         late, long = noticed - arrived > FRESH_NS, noticed - called > JIFFY_NS
         if late or long:
-            arrived = self._in_order(arrived, noticed, late, long)
+            arrived = self._in_order(count, arrived, noticed, late, long)
         if self._waited and self._log:
             self._log.note_pause(self.arrived, arrived)
         self.began = self.arrived = arrived
@@ -3833,7 +3885,7 @@ class SocketStream(Stream):
             self._waited = True
         return self.socket.recvmsg_into([view], self._ancillary)[:2]
 
-    def _in_order(self, arrived: int, noticed: int, late: bool, long: bool) -> int:
+    def _in_order(self, count: int, arrived: int, noticed: int, late: bool, long: bool) -> int:
         """Return when bytes could be read. The kernel tells when the newest segment of them `arrived`, which
         is too early where one before it was lost or late: the newest waited here until that came.
 
@@ -3844,16 +3896,40 @@ class SocketStream(Stream):
         """
         info = read_tcp_info(self.socket)
         disorder = counter_at(info, DISORDER) or 0  # segments so far that came before their turn, like 3
-        new_gap, self._disorder = disorder > self._disorder, disorder
+        behind, self._disorder = disorder - self._disorder, disorder
         readable = arrived
         if disorder and late:  # without disorder nothing but this process was late
             readable = max(arrived, self.arrived)  # not before the bytes before them
             if self._waited:
                 readable = max(readable, noticed - (counter_at(info, QUIET) or 0) * 1_000_000)
+        known, waited = readable - arrived > JIFFY_NS, self._waited and long
+        is_gap, hole = known or (behind and waited), self._hole if waited else None
+        if waited:
+            self._hole = None
         # Where the kernel tells the time of 2, a long wait in which 3 came before its turn shows the gap.
-        if readable - arrived > JIFFY_NS or (new_gap and self._waited and long):
-            self.note_gap(self.arrived, readable)
+        if hole and (is_gap or hole.sure):
+            self.note_gap(self.arrived, readable, True)
+            if self._log:
+                self._log.note_pause(hole.since, hole.until)
+        elif is_gap:
+            left, newest = self._left(readable)
+            counters = parse_tcp_info(info)
+            assert counters  # it has counted disorder
+            since = gap_since(min(arrived, newest), readable, behind, counters)
+            self.note_gap(max(self.arrived, since), readable, False)
+            if not known:  # 3 may have come after 2, behind another hole: it did, if it cannot be among these
+                is_sure = count + left < behind * counters.segment_in / 2
+                self._hole = Hole(self.arrived if self._log else readable, readable, is_sure)
         return readable
+
+    def _left(self, readable: int) -> tuple[int, int]:
+        """Return how many bytes are left to be read, and when the newest came; `readable` if unknown."""
+        flags = socket.MSG_DONTWAIT | socket.MSG_PEEK
+        try:
+            left, ancillary = self.socket.recvmsg_into([bytearray(BUFFER)], self._ancillary, flags)[:2]
+        except OSError:  # all has been read
+            return 0, readable
+        return left, arrival_of(ancillary) or readable
 
     def hold(self) -> None:
         # Device "the end of the handshake is held for the request": both leave at one instant, which ends
@@ -4040,15 +4116,14 @@ class TlsStream(Stream):
         return TlsInfo(self._tls.version(), cipher and cipher[0], self.alpn, certificates, tuple(path))
 
     def read_into(self, view: memoryview) -> int:
-        count = self._decrypt(view)
+        count, records = self._decrypt(view), 0
         while count is None:
-            self.records_left -= 1
-            if self.records_left < 0:
-                raise protocol_error(UNASKED)
             if not self._pull():
                 self.truncated = True
                 return 0
-            count = self._decrypt(view)
+            count, records = self._decrypt(view), records + (not self.in_bulk)
+            if records > MAX_IDLE:
+                raise protocol_error(f"{records} TLS records came in a row that hold no data")
         return count
 
     def ciphertext(self) -> bytes:
@@ -4096,7 +4171,7 @@ class TlsStream(Stream):
         """Read one record, or in bulk as much as there is, and give it to OpenSSL; False at the end."""
         if self.in_bulk:
             self._inner.send_until_readable()  # the last byte of an upload ends `in_bulk`
-        self._inner.in_bulk, self._inner.records_left = self.in_bulk, self.records_left
+        self._inner.in_bulk = self.in_bulk
         count = self._pull_bulk() if self.in_bulk else self._pull_record()
         self._incoming.write(self._buffer[:count])
         return count > 0
@@ -4476,8 +4551,7 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
         except EOFError as ended:
             line = ended.args[0]
             if not line:
-                whole = f"the chunked body ended after {log.received} bytes in whole chunks"
-                raise protocol_error(f"{whole}, without the last one of size 0", CLOSED_EARLY) from None
+                raise
         size = line.partition(b";")[0].strip(b" \t")
         length = parse_digits(size.lstrip(b"0") or size[:1], 16)  # any number of zeros, but one digit
         if length is None:
@@ -4619,6 +4693,7 @@ class Stage:
         self.log = setup.log
         self.request, self.options = setup.request, setup.options
         self.proxy = setup.route.proxy  # the one that may be at fault here; None: the target alone may
+        self.is_direct = setup.route.proxy is None
 
     def source(self) -> bytes | memoryview:
         """Return what this stage has to send next, empty for nothing. The stream below it asks."""
@@ -4749,7 +4824,6 @@ class Exchange(Stage):
         return self.blame(NetworkError("timeout", message, hint), history)
 
 
-IDLE_RACE_NS = 300_000_000  # ns within which a server that closes an idle connection meets a request on it
 KEPT_HINT = (
     "That connection was kept from an earlier run; the server may have closed it in that moment. Nothing is "
     "sent twice: the next run connects anew. Compare the server's idle time-out with --interval."
@@ -4765,10 +4839,9 @@ def explain_length(history: Log) -> str:
     """Say why a body that stopped may have no end, by its length; empty where that tells nothing."""
     response, missing = history.response, missing_bytes(history)
     if missing is not None and 0 < missing < SMALL_PACKET:
-        whole = history.received + missing
         return (
-            f"{missing} of {whole:,} bytes are missing: its Content-Length may be too large, or the program "
-            "behind the port has stopped: look at its log."
+            f"Its Content-Length may be too large: {missing} of {history.received + missing:,} bytes are "
+            "missing; or the program behind the port has stopped: look at its log."
         )
     if response is None or missing is not None or response.http_version == "HTTP/2":
         return ""
@@ -4813,10 +4886,6 @@ class Http1Exchange(Exchange):
             return "the response had no length: the end of the connection was its end"
         return None
 
-    def _read_idle(self) -> None:
-        line = self.reader.line(MAX_HEADER_BYTES)
-        raise protocol_error(f"{UNASKED}: '{foreign(line)}'")
-
     def source(self) -> bytes | memoryview:
         piece = next(self._pieces, b"")
         if not piece and self.log.sent is None:
@@ -4838,9 +4907,6 @@ class Http1Exchange(Exchange):
             stream.source = silence  # the rest of the request is not wanted (RFC 9112 section 9.5)
         read_response_body(self.reader, self.request.method, response, self.log)
         self.log.done = stream.arrived
-        if self.reader.left:
-            cause = ": its Content-Length is too small" if content_length(response.headers) else ""
-            self.log.notes += (f"{self.reader.left} bytes or more came behind the end of the answer{cause}",)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5095,6 +5161,12 @@ class Http2Exchange(Exchange):
         self._length: int | None = None  # bytes of the body, where the response announces them
         self._held_since = 0  # when (perf_counter_ns) the window was used up that holds the body back now
 
+    def stuck(self, limit: str, history: Log) -> NetworkError:
+        found = super().stuck(limit, history)
+        if self.reader.goaway:
+            found.message += f"; before that, {self.reader.goaway.message}"
+        return found
+
     def reuse_obstacle(self) -> str | None:
         if self.reader.goaway:
             return shown_words(self.reader.goaway.message, self.options.secrets)
@@ -5117,31 +5189,20 @@ class Http2Exchange(Exchange):
                 asked = self.log.sent is not None or self._given_up
                 if asked and self.log.received == self._length and not self.reader.left:
                     self._ended = True
-        except (EOFError, OSError) as stopped:
+        except EOFError:
             if self.reader.goaway:
                 raise self.reader.goaway from None
-            if not (self.log.response and isinstance(stopped, EOFError)):
+            if not self.log.response:
                 raise
             ended = f"the connection ended after {self.log.received} bytes, before the end of the response"
             raise protocol_error(ended, CLOSED_EARLY) from None
         response, received = self.log.response, self.log.received
         if response is None:
             raise protocol_error("the HTTP/2 stream ended without a response")
-        if received and not has_body(self.request.method, response.status):
-            message = (
-                f"the answer to {self.request.method}, {response.status}, has a body of {received} bytes"
-            )
-            raise protocol_error(f"{message}, where HTTP has none", HTTP2_HINT)
         if self._length not in (None, received):
             raise protocol_error(f"the body has {received} bytes, its content-length says {self._length}")
         self.log.done = stream.arrived
         self.reader.close_stream(self._stream, not (self._body or self._given_up))
-
-    def stuck(self, limit: str, history: Log) -> NetworkError:
-        found = super().stuck(limit, history)
-        if self.reader.goaway:
-            found.message += f"; before that {self.reader.goaway.message}"
-        return found
 
     def source(self) -> bytes:
         """Return first all other frames, then as much of the body as the windows allow."""
@@ -5260,7 +5321,7 @@ class Http2Exchange(Exchange):
         self.reader.return_credit(length + more)
 
     def _reset(self, code: str) -> NetworkError:
-        hint = CUT_HINT if code == "NO_ERROR" else RESET_HINTS.get(code, CODE_HINT)
+        hint = RESET_HINTS.get(code, "Look at the server's log; --http1.1 tells whether HTTP/2 is at fault.")
         return protocol_error(f"the server reset the HTTP/2 stream ({code})", hint)
 
     def _go_away(self, payload: bytes) -> None:
@@ -5268,7 +5329,7 @@ class Http2Exchange(Exchange):
         last, code = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF, http2_error(payload[4:8])
         words = f": {foreign(payload[8:])}" if payload[8:].strip() else ""
         message = f"the server closed the HTTP/2 connection ({code}{words})"
-        self.reader.goaway = protocol_error(message, RESET_HINTS.get(code, CODE_HINT))
+        self.reader.goaway = protocol_error(message, self._reset(code).hint)
         if last < self._stream:
             raise self.reader.goaway
 
@@ -5369,11 +5430,9 @@ def open_socket(family: int, interface: str | None) -> socket.socket:
         except OSError:
             pass  # an emulation or a sandbox may not have it: the figures are coarser then
     try:
-        if interface and is_ip(interface):
-            if not is_ip(interface, family):
-                raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+        if interface is not None and is_ip(interface):
             made.bind((interface, 0))
-        elif interface:
+        elif interface is not None:
             made.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, os.fsencode(interface))
     except OSError:
         made.close()
@@ -5556,9 +5615,11 @@ class Tcp(Hop):
         where = f"the proxy {self.proxy.shown}" if self.proxy else self._where(history.dials)
         return NetworkError("timeout", f"no connection to {where} within {limit}", NO_CONNECTION_HINT)
 
-    def _note_gap(self, since: int, filled: int) -> None:
-        """Note a gap in the log of the request under way: a kept hop gets a new `log` for each."""
-        self.log.gaps += ((since, filled),)
+    def _note_gap(self, since: int, filled: int, instead: bool) -> None:
+        """Note a gap in the log of the request under way, or put it there `instead` of the newest. A kept hop
+        gets a new `log` for each request.
+        """
+        self.log.gaps = (*(self.log.gaps[:-1] if instead else self.log.gaps), (since, filled))
 
     def _where(self, dials: Iterable[Dial]) -> str:
         """Name the place, and of its addresses those that were tried: three at most."""
@@ -5653,8 +5714,7 @@ class Tls(Hop):
     def explain(self, error: Exception, history: Log) -> NetworkError:
         if isinstance(error, EOFError):
             message = "the server closed the connection during the TLS handshake"
-            hint = "If the proxy speaks plain HTTP, give it as -x http://{}:{}.".format(*self.place)
-            return NetworkError("tls", message, hint if self.proxy else HUNG_UP)
+            return NetworkError("tls", message, HUNG_UP)
         if not isinstance(error, ssl.SSLError):
             if self.proxy:
                 return super().explain(error, history)
@@ -5670,10 +5730,10 @@ class Tls(Hop):
             return super().stuck(limit, history)
         message = f"the TLS handshake was not finished within {limit}"
         hint = "The server accepts connections but no handshake: it is overloaded, or does not speak TLS."
-        opener = self.below and self.below.proxy
-        if opener:
+        if not self.is_direct:
             hint = (
-                f"The proxy {opener.shown} opened the way, but the target behind it is silent: look at that."
+                "The proxy has opened the way, and then all is silent: the server behind it is overloaded or "
+                "does not speak TLS, or the way to it drops packets."
             )
         return NetworkError("timeout", message, hint)
 
@@ -5705,14 +5765,11 @@ class Tunnel(Hop):
         if not 200 <= response.status < 300:
             hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
             if response.status == 407 and proxy_authorization(self.request, self.proxy):
-                hint = REFUSED_LOGIN
+                hint = "The proxy refused the user name and password: check them, and that it takes Basic."
             logins = b", ".join(values_of(response.headers, "proxy-authenticate")).lower()
             if response.status == 407 and logins and b"basic" not in logins:
                 hint = "The proxy wants another login than Basic (NTLM, Negotiate, …): none is known here."
             answer = f"{response.status} {foreign(response.reason)}"
-            for name in ("proxy-status", "x-squid-error", "location"):
-                said = response.get(name)
-                answer += f" ({name}: {foreign(said)})" if said else ""
             raise NetworkError("proxy", f"the proxy {self.proxy.shown} refused the tunnel: {answer}", hint)
         if self.reader.left:  # before anything was sent through it: the target cannot have spoken
             shown = f"the proxy {self.proxy.shown}"
@@ -5837,12 +5894,11 @@ class Way:
         self._log.sockets = before.sockets
         self._log.idle = time.perf_counter_ns() - (before.done or 0)
         connection.setblocking(False)  # a message that has begun to come may never end
-        self._stream.in_bulk, self._stream.records_left = False, MAX_IDLE
+        self._stream.in_bulk = False  # what comes is counted by records
         gone = exchange.check_idle(self._log.idle)
         if gone:
             return gone
         connection.setblocking(True)
-        self._stream.records_left = math.inf
         # What holds for the connection, not for that request alone.
         self._log.connected = before.connected
         self._log.tls, self._log.cert_notes = before.tls, before.cert_notes
@@ -5912,14 +5968,10 @@ class Way:
             found = explain_lookup(hop.place[0], hop.options, error, took / 1000, resolver)
         else:
             found = stage.explain(error, history)
-        if history.first_byte is None and not isinstance(error, (NetworkError, ssl.SSLError)):
-            happened, late = history.cert_notes, time.perf_counter_ns() - history.start > IDLE_RACE_NS
-            if history.kept and getattr(error, "errno", 0) == errno.ETIMEDOUT:
-                found.kind, found.hint = "protocol", FORGOTTEN_HINT.format(history.idle / 1e9)
-            elif history.kept and not late:
-                found.kind, found.hint = "protocol", KEPT_HINT
-            elif "wanted" in happened and "sent" not in happened:
-                found.hint = f"The server asked for a client certificate, and got none (--cert). {found.hint}"
+        if history.kept and history.first_byte is None and found.kind in ("network", "protocol"):
+            found.kind, found.hint = "protocol", KEPT_HINT
+            if getattr(error, "errno", 0) == errno.ETIMEDOUT:
+                found.hint = FORGOTTEN_HINT.format(history.idle / 1e9)
         return stage.blame(found, history)
 
     def keep(self) -> tuple[Way | None, str | None]:
@@ -6270,6 +6322,9 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
             asked = "" if current.route.proxy else host
             hint = explain_time_out(failure.phase, asked, history, evidence)
             failure = failure._replace(hint=hint or failure.hint)
+        if current.route.proxy and current.route.source != "--proxy" and failure.kind != "redirect":
+            around = f"{failure.hint} The proxy is that of {current.route.source}: -x '' goes without it."
+            failure = failure._replace(hint=around)
         words = (shown_words(text, secrets) for text in (failure.message, failure.hint))
         message, hint = (text.replace(url.host, host) for text in words)
         failure = failure._replace(message=message, hint=hint)
@@ -6289,7 +6344,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         body_bytes=history.received,
         interim=history.interim,
         error=failure,
-        starved_us=waited // 1000,
+        starved_us=min(waited // 1000, timing.total),
         evidence=evidence,
         span_id=current.span_id,
         notes=tuple(shown_words(note, secrets) for note in history.notes),
@@ -7077,7 +7132,9 @@ def choose_exit_code(codes: Iterable[ExitCode], fail: bool, unwritten: bool, pas
 #     costs too little is not told. Where one end cannot tell two causes apart, the text names both; what only
 #     matches a pattern is said to fit it. The tolerances were measured on Linux 6.18, over 2 to 300 ms.
 WORTH_US, WORTH_SHARE = 5_000, 0.1  # a finding costs at least so much, and so much of its step's total
-FIRST_WINDOW = 10  # segments that a sender may send at once (RFC 6928)
+QUEUE_SHARE = (
+    1 / 6
+)  # of the time of sending: the round trip grows by more on a slow line; measured: 0.36-0.42
 UNIX_SEGMENT = 1460  # bytes, as on Ethernet: a unix socket has no segments of its own
 TLS12_TRIPS = 1.8  # round trips: TLS 1.2 took 2.03-2.17 of them, TLS 1.3 1.03-1.19
 SLOW_US = 50_000  # less may be computing
@@ -7087,6 +7144,7 @@ PROXY_TRIPS = 3  # that opening a way takes at most: TLS 1.2 before CONNECT, or 
 HELD_BACK_US = (38_000, 50_000)  # a delayed acknowledgment: 40 ms and a kernel tick; measured: 40.4-46.8
 HELD_BACK_RTT_US = 20_000  # of the path at most
 HELD_BACK_SEGMENTS = 3  # at most: two full ones are acknowledged at once
+MANY_LOOKUPS_US = 5_000_000  # a lookup that takes longer is not made twenty times
 LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
 LOOKUP_EARLY_US = 10_000  # by which time-outs may end early: 0.6 ms each, as measured
 CHAIN_SHARE = 0.3  # of a chain's total, that the steps before the last take at least
@@ -7099,6 +7157,10 @@ def slow_start_trips(segments: int) -> int:
     while FIRST_WINDOW * (2**trips - 1) < segments:
         trips += 1
     return trips
+
+
+# By phase: when the kernel's counters were read.
+MARKS = {"tls": ("connected", "sent"), "wait": ("sent", "answered"), "xfer": ("answered", "ended")}
 
 
 class Case:
@@ -7114,17 +7176,19 @@ class Case:
             self.dns = 0  # the deadline ended the lookup
         self.winner = next((attempt for attempt in step.network.attempts if not attempt.error), None)
         self.answered, self.segment = bool(evidence.answered), evidence.sent.segment if evidence.sent else 0
-        if step.route.unix_socket is not None:  # the kernel counts nothing there
+        self.is_unix = step.route.unix_socket is not None
+        if self.is_unix:  # the kernel counts nothing there
             self.answered, self.segment = bool(step.response), UNIX_SEGMENT
         self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0  # the least, to whatever TCP connected to
-        # Parts of the wait in which a window of the other side held the request back.
-        self.limited = self.grown("limited_us", "sent", "answered")
-        self.held = min(self.wait, evidence.held_us + self.limited)
-        self.small_request = evidence.request_bytes <= FIRST_WINDOW * self.segment
-        # By phase, how many segments this machine sent again; and where bytes waited for one before them.
-        marks = {"tls": ("connected", "sent"), "wait": ("sent", "answered"), "xfer": ("answered", "ended")}
-        self.resent = {phase: self.grown("retransmits", *ends) for phase, ends in marks.items()}
-        self.late = {phase for phase, _ in evidence.gaps}
+        self.limited = self.grown("limited_us", *MARKS["wait"])  # in which TCP's window held the request back
+        self.least = max(WORTH_US, WORTH_SHARE * step.timing.total)  # that a finding costs
+        # By phase, how many segments were lost here, for they had not arrived yet when they were sent again;
+        # and for how long what came waited for a segment before it.
+        self.lost = {
+            phase: max(0, self.grown("retransmits", *ends) - self.grown("duplicates", ends[0], "ended"))
+            for phase, ends in MARKS.items()
+        }
+        self.late = {phase: sum(us for where, us in evidence.gaps if where == phase) for phase in MARKS}
 
     def grown(self, name: str, since: str, until: str) -> int:
         """Return by how much a counter of the kernel grew between two instants, the second of which may be
@@ -7135,7 +7199,21 @@ class Case:
 
     @property
     def lossy(self) -> set[str]:
-        return self.late | {phase for phase, count in self.resent.items() if count}
+        return {phase for phase in MARKS if self.lost[phase] or self.late[phase]}
+
+    @property
+    def behind(self) -> str:
+        """Name whatever may have been slow to answer."""
+        if self.is_direct:
+            return "the server, or what is behind it,"
+        source = self.step.route.source
+        named = "" if source == "--proxy" else f" (from {source})"
+        return f"the proxy{named}, the way behind it or the server"
+
+    @property
+    def around(self) -> str:
+        """Name the way around a proxy that nobody asked for."""
+        return "" if self.is_direct or self.step.route.source == "--proxy" else "; -x '' goes without it"
 
     @property
     def trip(self) -> int:
@@ -7144,16 +7222,80 @@ class Case:
             return self.rtt
         return max(self.rtt, self.winner.duration_us)
 
+    def trips(self, phase: str) -> int:
+        """Return what the round trips of tls or wait take (RFC 8446, 5246; 5681)."""
+        if phase == "tls":
+            return self.trip * (1 if self.step.network.tls.version == "TLSv1.3" else 2)
+        return self.trip * slow_start_trips(math.ceil(self.evidence.request_bytes / max(1, self.segment)))
+
+    def sending(self, phase: str) -> int:
+        """Return for how long of tls or wait this machine was sending, to the last acknowledgment.
+
+        The kernel's count holds where it has a reason: something lost, a window that was closed, a queue on
+        the way. That an acknowledgment is late is none (RFC 1122 section 4.2.3.2): then the round trips hold.
+        """
+        trips, busy, last = self.trips(phase), self.busy(phase), self.evidence.ended
+        lost, size = self.lost[phase], self.evidence.request_bytes if phase == "wait" else 0
+        if self.is_unix or (not lost and size <= self.segment):
+            return trips
+        if last is None or last.busy_us is None or (lost and not busy):  # the kernel does not tell
+            return trips + self.time_outs(lost) if lost or size <= FIRST_WINDOW * self.segment else self.wait
+        return max(self.trip, busy if lost or self.limited or self.has_queue else min(busy, trips))
+
+    def busy(self, phase: str) -> int:
+        """Return for how long of a phase something was sent and not acknowledged, as the kernel counts."""
+        return self.grown("busy_us", *MARKS[phase])
+
     @property
-    def handshake(self) -> int:
-        """Return what the handshake took beyond its round trips (RFC 8446, 5246), and beyond this machine."""
-        sent, trips = self.evidence.sent, 1 if self.step.network.tls.version == "TLSv1.3" else 2
+    def has_queue(self) -> bool:
+        """Tell whether round trips grew while the request was sent: it waited in a queue, at a slow line."""
+        last = self.evidence.answered
+        return last is not None and last.smoothed_rtt_us - self.rtt >= QUEUE_SHARE * self.busy("wait") > 0
+
+    def time_outs(self, lost: int) -> int:
+        """Return what so many losses can have cost at the most: each time-out is twice the one before it."""
+        first = max(TIME_OUT_US, self.evidence.sent.time_out_us if self.evidence.sent else 0)
+        return first * ((1 << min(lost, 20)) - 1)
+
+    def loss(self, phase: str) -> int:
+        """Return what losses in tls or wait have cost, at the most."""
+        trips = self.trips(phase)
+        spent: int = getattr(self, phase)
+        beyond = self.sending(phase) - trips - (self.limited if phase == "wait" else 0)
+        again = max(0, min(beyond, self.time_outs(self.lost[phase])))
+        return min(again + self.late[phase], spent - trips)
+
+    def rest(self, phase: str) -> int:
+        """Return what is left of tls or wait beyond sending, losses and the work of this machine."""
+        took: int = getattr(self, phase) - self.sending(phase) - self.late[phase]
+        if phase == "wait":
+            return took - self.evidence.held_us
         # The time since the other side's last segment, and time without a CPU, was spent on this machine.
-        own = max(sent.quiet_us if sent else 0, self.step.starved_us)
-        return self.tls - trips * self.trip - own if self.is_direct else 0
+        quiet = self.evidence.sent.quiet_us if self.evidence.sent else 0
+        return took - max(quiet, self.step.starved_us)
+
+    def is_slow(self, phase: str) -> bool:
+        """Tell whether the rest of tls or wait is long. Of a loss it is not known to a round trip."""
+        least = (SLOW_US, SLOW_TRIPS * self.trip)
+        return self.rest(phase) >= (sum(least) if phase in self.lossy else max(least))
 
 
 Found = Iterator[Finding]
+
+
+def loss_seen(case: Case, phase: str) -> str:
+    """Say what was seen of losses in a phase."""
+    again = [f"{plural(case.lost[phase], 'segment')} {'was' if case.lost[phase] == 1 else 'were'} sent again"]
+    late = ["some of what came was late, behind what follows it"]
+    return ", and ".join([*again[: case.lost[phase]], *late[: case.late[phase]]])
+
+
+def small_loss(case: Case, phase: str) -> str:
+    """Say what losses have cost that are too small for a finding of their own; empty where there are none."""
+    cost = case.loss(phase)
+    if phase not in case.lossy or cost >= case.least:
+        return ""
+    return f"; {loss_seen(case, phase)}, which cost up to {length_text(cost)}"
 
 
 def losses(case: Case) -> Found:
@@ -7167,17 +7309,14 @@ def losses(case: Case) -> Found:
         yield Finding("loss", "connect", winner.duration_us - case.rtt, "seen", text)
     # A body that is long for its bandwidth is not all loss: what was seen to wait for it, or two round trips.
     flights = slow_start_trips(math.ceil(case.grown("received", "sent", "ended") / max(1, case.segment)))
-    waited = sum(us for phase, us in case.evidence.gaps if phase == "xfer")
-    xfer = max(waited, min(case.xfer - (flights - 1) * case.rtt, 2 * case.rtt))
-    for phase, cost in (("tls", case.handshake), ("wait", case.wait - case.trip), ("xfer", xfer)):
+    xfer = max(case.late["xfer"], min(case.xfer - (flights - 1) * case.rtt, 2 * case.rtt))
+    for phase, cost in (("tls", case.loss("tls")), ("wait", case.loss("wait")), ("xfer", xfer)):
         if phase not in case.lossy:
             continue
-        again = case.resent[phase]
-        sides = [f"{plural(again, 'segment')} had to be sent again"] if again else []
-        if phase in case.late:
-            sides.append("some of what came was late, behind what follows it")
-        text = f"{', and '.join(sides)}: loss or reordering on the way"
-        if phase != "xfer" and not case.step.error:
+        text = f"{loss_seen(case, phase)}: loss or reordering on the way"
+        if phase == "wait" and (case.limited or case.has_queue):
+            text += ", or a full buffer there" if case.limited else ", or a slow line"
+        if phase != "xfer" and case.late[phase] + case.trip >= getattr(case, phase):
             text += "; part of this may be the server's own time"
         yield Finding("loss", phase, cost, "seen", text)
 
@@ -7199,17 +7338,27 @@ def failed_address(case: Case) -> Found:
     yield Finding("address_failed", "connect", cost, "seen", text)
 
 
-def time_outs_text(case: Case, resolver: Resolver, passed: int) -> str:
+def other_family(case: Case, resolver: Resolver, what: str) -> str:
+    """Say what may have become of the question for A or AAAA, and what tells; empty where both were answered,
+    or one was not asked. Nobody is to wait for twenty rounds of a long lookup.
+    """
+    families = {family_of(ip) for ip in case.step.network.addresses}
+    if not resolver.asks_both or len(families) > 1:
+        return ""
+    ways = [way for way, family in (("-4", "IPv4"), ("-6", "IPv6")) if family in families or not families]
+    versus = "--vs " if case.dns < MANY_LOOKUPS_US else ""
+    return f", or {what}: {versus}{' or '.join(ways)} tells"
+
+
+def time_outs_text(case: Case, resolver: Resolver, host: str, passed: int) -> str:
     """Say what so many time-outs fit. Which name server was silent cannot be told: C libraries ask them one
     after the other, or all at once.
     """
     times = f"{plural(passed, 'time-out', 'a')} of {resolver.time_out_us / 1e6:g} s"
     text = f"this fits {times}: a name server gave no usable answer in time ({', '.join(resolver.servers)})"
-    families = {family_of(ip) for ip in case.step.network.addresses}
-    if resolver.asks_both and len(families) < 2:
-        ways = [way for way, family in (("-4", "IPv4"), ("-6", "IPv6")) if family in families or not families]
-        text += f", or A or AAAA stayed without an answer: --vs {' or '.join(ways)} tells"
-    return text
+    if len(resolver.servers) > 1:
+        text += f": dig @{resolver.servers[0]} {host} shows which"
+    return text + other_family(case, resolver, "A or AAAA stayed without an answer")
 
 
 def long_lookup(case: Case) -> Found:
@@ -7222,13 +7371,14 @@ def long_lookup(case: Case) -> Found:
         passed, late = divmod(case.dns + LOOKUP_EARLY_US, resolver.time_out_us)
         if passed and late <= LOOKUP_EARLY_US + LOOKUP_SLACK_US:
             cost = min(case.dns, passed * resolver.time_out_us)
-            text = time_outs_text(case, resolver, passed)
+            text = time_outs_text(case, resolver, host, passed)
             yield Finding("resolver_timeout", "dns", cost, "fits", text)
             return
         if not host.endswith(".") and (not answered or host.count(".") < resolver.ndots):
             asked = [*(f"{host}.{domain}" for domain in resolver.search), host]
     names = asked.index(answered) + 1 if answered in asked else len(asked)
-    if resolver and names > 1 and answered == host and took >= LONG_SEARCH_US:
+    is_slow, is_last = took >= max(LONG_LOOKUP_US, SLOW_TRIPS * case.trip) * names, answered == host
+    if resolver and names > 1 and is_last and took >= LONG_SEARCH_US and not is_slow:
         text = (
             f"this fits a search list: {names} names were asked for, this one last (search, "
             f"ndots:{resolver.ndots} in /etc/resolv.conf): {host}. with a final dot asks for one"
@@ -7236,9 +7386,15 @@ def long_lookup(case: Case) -> Found:
         if case.is_direct:
             text += f" (--vs {case.step.request.url._replace(host=f'{host}.', target='/').text} compares)"
         yield Finding("search_list", "dns", case.dns * (names - 1) // names, "fits", text)
-    elif took >= LONG_LOOKUP_US * names:
-        text = f"{who} took {time_text(case.dns)} for this lookup: it may have asked others, or waited for "
-        yield Finding("slow_lookup", "dns", case.dns, "seen", text + "one that does not answer")
+    elif is_slow:
+        text = "it may have asked others, or waited for one that does not answer"
+        if names > 1:
+            text = f"{names} names were asked for, or the name server was slow: one run with a final dot "
+            text += f"({host}.) tells"
+        elif resolver:
+            text += other_family(case, resolver, "A or AAAA was answered late")
+        text = f"{who} took {length_text(case.dns)} for this lookup: {text}"
+        yield Finding("slow_lookup", "dns", case.dns, "seen", text)
 
 
 def slow_proxy(case: Case) -> Found:
@@ -7250,7 +7406,7 @@ def slow_proxy(case: Case) -> Found:
     if took >= SLOW_US + PROXY_TRIPS * tcp_us:
         failed = error and error.phase == "connect"
         what = "did not open the way in this time" if failed else "took this long to open the way"
-        text = f"the proxy {what}, once TCP to it stood after {time_text(tcp_us)}"
+        text = f"the proxy {what}, once TCP to it stood after {time_text(tcp_us)}{case.around}"
         yield Finding("proxy", "connect", took, "seen", text)
 
 
@@ -7263,15 +7419,17 @@ def old_tls(case: Case) -> Found:
 
 
 def slow_tls(case: Case) -> Found:
-    """Find a handshake without losses that took more than its round trips."""
-    if not case.evidence.sent or "tls" in case.lossy:
+    """Find a handshake that took more than its round trips and losses."""
+    took = case.rest("tls")
+    if not case.evidence.sent or not case.is_slow("tls"):
         return
-    if case.handshake >= max(SLOW_US, SLOW_TRIPS * case.trip):
-        text = (
-            f"about {time_text(case.handshake)} more than its round trips: the server, or a box in between, "
-            "was slow to answer the handshake, or its answer was lost"
-        )
-        yield Finding("tls_slow", "tls", case.handshake, "fits", text)
+    text = (
+        f"about {length_text(took)} more than its round trips: the server, or a box in between, was slow to "
+        "answer the handshake, or its answer was lost"
+    )
+    if not case.is_direct:
+        text = f"{case.behind} took about {length_text(took)} to answer the handshake{case.around}"
+    yield Finding("tls_slow", "tls", took, "fits", text + small_loss(case, "tls"))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7305,11 +7463,12 @@ def held_back(case: Case) -> Found:
         )
         phase, cost = "xfer", case.xfer - case.rtt
     elif tls.version == "TLSv1.3" and not case.step.network.reused and left and 1 <= came <= whole:
-        tells = ", --reuse tells" if case.step.network.reused is None else ""
         text = (
             f"{fits} kept its answer back until the kernel here had acknowledged its session tickets, after "
-            f"40 ms; TCP_NODELAY at the server ends it; a server that takes so long would look alike{tells}"
+            "40 ms; TCP_NODELAY at the server ends it; a server that takes so long would look alike"
         )
+        if case.step.network.reused is None:
+            text += ", --reuse --interval 0 tells"
         phase, cost = "wait", case.wait - 2 * case.rtt  # the tickets take one too
     else:
         return
@@ -7318,23 +7477,34 @@ def held_back(case: Case) -> Found:
 
 
 def slow_server(case: Case) -> Found:
-    """Find a wait without losses that the path does not explain, of a request that left at once."""
-    took = case.wait - case.trip - case.held
-    if not case.answered or not case.small_request or "wait" in case.lossy:
+    """Find a wait that sending and losses do not explain."""
+    took = case.rest("wait")
+    if not case.answered or not case.is_slow("wait") or "wait" in {found.phase for found in held_back(case)}:
         return
-    held = [found for found in held_back(case) if found.phase == "wait"]
-    if held or took < max(SLOW_US, SLOW_TRIPS * case.rtt):
-        return
-    part, path = f"all of it (about {time_text(took)})", ""
+    about, path = "at least" if case.late["wait"] else "about", small_loss(case, "wait")
+    part = f"all of it ({about} {length_text(took)})"
     if took < ALL_OF_IT * case.wait:
-        part = f"about {bare_ms(took / 1000, 1)} of these {time_text(case.wait)}"
-        path = f"; the path's round trip is {time_text(case.trip)}"
-    text = f"the server, or what is behind it, took {part}"
+        part = f"{about} {length_text(took)} of these {length_text(case.wait)}"
+        if case.is_direct and case.sending("wait") == case.trip and "wait" not in case.lossy:
+            path = f"; the path's round trip is {time_text(case.trip)}"
+    text = f"{case.behind} took {part}"
     claim = longest_first(case.step.server_timings)[:1]
     longest = claim[0].duration_ms if claim else None
     if longest and LEAST_CLAIM_MS <= longest <= case.wait / 1000:
-        text += f"; it accounts for {longest:.0f} ms itself ({clip(claim[0].name, MAX_FOREIGN)})"
-    yield Finding("server", "wait", took, "fits", text + path)
+        who = "it" if case.is_direct else "the server"
+        text += f"; {who} accounts for {longest:.0f} ms itself ({clip(claim[0].name, MAX_FOREIGN)})"
+    yield Finding("server", "wait", took, "fits", text + path + case.around)
+
+
+def upload(case: Case) -> Found:
+    """Find that sending the request took most of the wait, without a window or a loss that explains it."""
+    busy, size = case.busy("wait"), case.evidence.request_bytes
+    took = min(busy, case.sending("wait")) - case.limited - (case.loss("wait") - case.late["wait"])
+    least = case.trip + max(SLOW_US, SLOW_TRIPS * case.trip)
+    if size > case.segment and took >= max(least, case.wait / 2):
+        text = f"sending {size_text(size)} took {length_text(took)}: {rate_text(size, took)}"
+        text += ", this machine's way out or the path"
+        yield Finding("upload", "wait", took - case.trip, "seen", text)
 
 
 def closed_window(case: Case) -> Found:
@@ -7352,27 +7522,12 @@ def closed_window(case: Case) -> Found:
 def silences(case: Case) -> Found:
     """Find a long silence within the response."""
     longest = case.evidence.pause
-    cost = longest.us - case.step.starved_us
     where = f"after {size_text(longest.received)} of the body" if longest.received else "before the body"
     text = f"the server sent nothing for {length_text(longest.us)} {where}"
     if case.rtt:  # there is a path, on which something may be lost
         text += ", or what it sent was lost and came again"
-    if cost >= max(SLOW_US, SLOW_TRIPS * case.rtt):
-        yield Finding("stalled", "xfer", cost, "seen", text)
-
-
-def refusal_notes(step: Step, status: int) -> Iterator[str]:
-    """Say whom a server did not know by the name that it was asked for, and what a proxy refused itself."""
-    url, hosts = step.request.url, values_of(step.sent_headers, "host")
-    if status == 421:
-        named = f", and {server_name(url.host)} in TLS" if url.secure else ""
-        asked = decode(hosts[0]) if hosts else url.authority
-        yield f"421: the server does not answer here for {asked}{named}"
-    forwarder = step.route.forwarder(url)
-    if forwarder and status in (403, 407):
-        told = status == 407 and "proxy-authorization" in field_names(step.sent_headers)
-        who = f"the proxy {forwarder.shown}{', or the server behind it,' * (status == 403)}"
-        yield f"{who} refused the request ({status}). {REFUSED_LOGIN if told else PROXY_HINTS[status]}"
+    if longest.us >= max(SLOW_US, SLOW_TRIPS * case.rtt):
+        yield Finding("stalled", "xfer", longest.us, "seen", text)
 
 
 def step_notes(step: Step) -> Iterator[str]:
@@ -7385,7 +7540,6 @@ def step_notes(step: Step) -> Iterator[str]:
     if tls.client_cert and status in (400, 401, 403, 421):
         yield "the client certificate of --cert was shown; the server refused the request"
     yield from step.notes
-    yield from refusal_notes(step, status)
     url, location = step.request.url, (step.answer and step.answer.get("location")) or ""
     plain = f"http://{re.escape(bracketed(url.host))}:{url.port}(?![0-9])"
     if url.secure and status in REDIRECTS and re.match(plain, location, re.IGNORECASE):
@@ -7401,16 +7555,29 @@ def short_of_cpu(case: Case) -> Found:
         yield Finding("starved", None, waited, "seen", text)
 
 
-RULES = (losses, failed_address, long_lookup, slow_proxy, closed_window, silences, short_of_cpu)
-DIRECT_RULES = (old_tls, slow_tls, held_back, slow_server)  # behind a proxy the path is its own
+RULES = (
+    losses,
+    failed_address,
+    long_lookup,
+    slow_proxy,
+    slow_tls,
+    slow_server,
+    upload,
+    closed_window,
+    silences,
+    short_of_cpu,
+)
+SLOWNESS = ("proxy", "tls_slow", "server", "upload", "nagle", "stalled")  # as a wait for a CPU may look
+DIRECT_RULES = (old_tls, held_back)  # behind a proxy the round trip is that to it
 
 
 def step_findings(step: Step) -> tuple[Finding, ...]:
     """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
     case = Case(step)
     rules = (*RULES, *DIRECT_RULES) if case.is_direct else RULES
-    least = max(WORTH_US, WORTH_SHARE * step.timing.total)
-    made = [found for rule in rules for found in rule(case) if found.cost_us >= least]
+    made = [found for rule in rules for found in rule(case) if found.cost_us >= case.least]
+    if any(found.id == "starved" for found in made):  # which explains what is no longer
+        made = [found for found in made if found.id not in SLOWNESS or found.cost_us > step.starved_us]
     return tuple(sorted(made, key=lambda found: -found.cost_us))
 
 
@@ -8895,9 +9062,12 @@ def response_rows(step: Step) -> Iterator[Row]:
     """Say what was sent and what came, and what is odd about it."""
     response = step.response
     if step.request.body is not None and step.timing.send is not None:
-        whole, spent = step.evidence.sent_whole, f"sent in {ms_text(step.timing.ms('send'))} of the wait"
-        body = amount_text(len(step.request.body), None, step.timing.send if whole else None)
-        yield "Request", f"body of {body}, {spent if whole else 'not sent whole'}"
+        whole, spent, how = step.evidence.sent_whole, step.evidence.acknowledged_us, "acknowledged"
+        if spent <= step.timing.send:  # the kernel does not tell, or in ticks that are too long
+            spent, how = step.timing.send, "sent"
+        body = amount_text(len(step.request.body), None, spent if whole else None)
+        how = f"{how} in {ms_text(spent / 1000)} of the wait" if whole else "not sent whole"
+        yield "Request", f"body of {body}, {how}"
     if step.interim:
         yield "Interim", ", ".join(str(status) for status in step.interim[:20])
     if response:
@@ -10170,10 +10340,20 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
 # ---------------------------------------------------------------------------------------------------------
 # 30c. Main, from argv to exit code. Signals; where errors become codes.
 def prepare_side(side: Variant, pool: ConnectionPool) -> None:
-    """Read what a side needs, so that a UsageError is raised now, and not in a later run."""
-    url = side.options.request.url
+    """Read and open what a side needs, so that a UsageError is raised now, and not in a later run."""
+    url, interface = side.options.request.url, side.options.interface
     if url.secure and side.name:  # else the first step tells
         pool.contexts(side.name).get(target_role(url, side.options), ("http/1.1",))
+    if interface is None:
+        return
+    try:
+        if not is_ip(interface):
+            socket.if_nametoindex(interface)  # of a name that is too long the kernel takes the beginning
+        open_socket(ip_family(interface) or socket.AF_INET, interface).close()
+    except OSError as error:
+        names = ", ".join(name for _, name in socket.if_nameindex())
+        why = f"{reason_of(error).lower()}; the interfaces here are {names}"
+        raise UsageError(f"--interface '{clip(interface, MAX_FOREIGN)}': {why}") from None
 
 
 def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store: TakeStore) -> int:

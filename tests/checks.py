@@ -89,7 +89,7 @@ def check_step(step: dict[str, Any]) -> None:
 def check_findings(findings: list[dict[str, Any]], total: Decimal) -> None:
     """Prove that findings are sound, worth saying, and the costliest first."""
     for finding in findings:
-        assert finding["certainty"] == "seen" or re.search(r"\b(fits|about)\b", finding["text"])
+        assert finding["certainty"] == "seen" or re.search(r"\b(fits|about|at least)\b", finding["text"])
         assert exact(finding["cost_ms"]) >= max(Decimal(5), total / 10)
     costs = [exact(finding["cost_ms"]) for finding in findings]
     assert costs == sorted(costs, reverse=True)

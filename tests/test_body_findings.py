@@ -6,10 +6,12 @@ Each finding comes from a real cause, and one just outside it is silent.
 from __future__ import annotations
 
 import re
+import socket
 
 import pytest
 
 from checks import flat
+from frames import DATA, Conversation, headers, settings, window
 from laboratory import RTT, by_id, on_a_path
 from paths import ANY, FAR, Rule
 from servers import Reply, http2_server, http_server, scripted
@@ -114,6 +116,59 @@ def test_an_upload_that_nobody_reads_is_held_back_by_tcp(call_tool, tmp_path):
     with http_server() as server:  # a body that fits into the window, however slowly it is read
         found = by_id(ask(call_tool, "-d", "x" * 30_000, server.url()))
     assert not {"tcp_window", "http2_window"} & set(found)
+
+
+def reading_slowly(peer):
+    """Read an upload of 600 kB in pieces, 50 ms apart, with a buffer that is soon full."""
+    peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
+    peer.read_until(b"\r\n\r\n")
+    for _ in range(600_000 // 16_384):
+        peer.skip(16_384)
+        peer.wait(0.05)
+    peer.skip(600_000 % 16_384)
+    peer.send(HEAD.format(0))
+
+
+def credit_late(peer):
+    """Take what HTTP/2 allows at first, and the rest of an upload 0.6 s later."""
+    conversation = Conversation(peer)
+    conversation.read_preface()
+    conversation.send(settings())
+    left, waits = 200_000, iter([0.6])
+    while left > 0:
+        size = len(conversation.read_until(DATA).payload)
+        left -= size
+        peer.wait(next(waits, 0))
+        if left > 0 and size:
+            conversation.send(window(size, 0), window(size))
+    conversation.send(headers(204, end=True))
+    peer.read_to_end()
+
+
+@on_a_path
+@pytest.mark.needs("h2")
+@pytest.mark.parametrize(("script", "size"), [(reading_slowly, 600_000), (credit_late, 200_000)])
+def test_a_reader_that_is_slow_has_lost_nothing(lab, script, size):
+    """The kernel sends its last segment again where all has arrived, and learns that it was a duplicate."""
+    lab.start(0.001)
+    tls = lab.authority.context(FAR, alpn=("h2",)) if script is credit_late else None
+    url = lab.serve(scripted(script, tls=tls, host=ANY)).url("/", FAR)
+    body = lab.folder / "body"
+    body.write_bytes(b"x" * size)
+    step = lab.ask("-d", f"@{body}", url)["steps"][0]
+    assert tls or step["network"]["tcp_retransmits"] > 0
+    found = by_id(step)
+    assert found["http2_window" if tls else "tcp_window"]["cost_ms"] > 500
+    assert "loss wait" not in found and "sent again" not in str(found)
+
+
+@on_a_path
+def test_an_upload_is_over_with_its_last_acknowledgment(lab):
+    url = lab.start().http()
+    lab.way.change(rules=[Rule("up", "any", 0, "rate", 100_000)])
+    (lab.folder / "body").write_bytes(b"x" * 60_000)
+    out = flat(lab.run_tool("-d", f"@{lab.folder / 'body'}", url + "/", within=lab.way.near).out)
+    assert re.search(r"Request body of 58\.6 KB at [89]\d\.\d KB/s, acknowledged in 6\d\d\.\d ms of the", out)
 
 
 # --- losses ---------------------------------------------------------------------------------------

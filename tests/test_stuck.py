@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from frames import converse, goaway, settings
 from laboratory import on_a_path
 from paths import ANY, FAR, Rule
 from servers import Reply, http_server, scripted
@@ -14,7 +15,7 @@ BODY = Reply(body=b"x" * 100_000)
 ROUTES = {"/": BODY, "/slow": Reply(body=b"x", wait=60)}
 MTU = f"packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1472 {FAR}"
 PROGRAM = "the machine answers, the program behind the port does not"
-LOST = "lost on the way"
+LOST = "Lost on the way: "
 
 
 SOON = ("-m", "3")
@@ -140,7 +141,7 @@ NO_LENGTH = (
     "keeps it open."
 )
 TOO_LARGE = (
-    "76 of 1,100 bytes are missing: its Content-Length may be too large, or the program behind the port has "
+    "Its Content-Length may be too large: 76 of 1,100 bytes are missing; or the program behind the port has "
     "stopped: look at its log."
 )
 
@@ -168,3 +169,14 @@ def test_what_has_no_length_and_still_flows_is_a_large_body(run_tool):
     with scripted(dripping("Content-Type: text/plain")) as server:
         hint = run_tool(*SOON, "--json", "-", server.url()).json()["steps"][0]["error"]["hint"]
     assert "A large body" in hint and "no length" not in hint
+
+
+@pytest.mark.needs("h2")
+def test_a_goaway_before_the_silence_is_named(authority):
+    def script(conversation):
+        conversation.read_request()
+        conversation.send(settings(), goaway(1, 0, b"restart"))
+
+    error = converse(authority, script, "-m", "2").json()["steps"][0]["error"]
+    told = "the server closed the HTTP/2 connection (NO_ERROR: restart)"
+    assert error["message"] == f"no response came within 2 s; before that, {told}"
