@@ -200,7 +200,7 @@ try:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
     from functools import cache, cached_property, partial
-    from itertools import accumulate, combinations, groupby, islice, zip_longest
+    from itertools import accumulate, combinations, groupby, islice, product, zip_longest
     from operator import itemgetter
 
     http_client = import_http_client()
@@ -7655,7 +7655,7 @@ class Watch:
     def __init__(self) -> None:
         self._first: Step | None = None  # of the runs in a row that end alike
         self._runs = 0  # in that row
-        self._seen: set[tuple[str, str]] = set()  # labels and what servers show, with their kinds
+        self._seen: set[tuple[str, str]] = set()  # what servers show, with its kind
         self._last: dict[str, str] = {}  # what a server showed last, by kind
 
     def add(self, step: Step) -> list[SeriesEvent]:
@@ -7669,14 +7669,13 @@ class Watch:
             self._runs += 1
             return
         if first:
-            again = f"{label} again" if ("label", label) in self._seen else label
-            runs, span = plural(self._runs, "run"), span_text(first.started_at, step.started_at)
+            before, runs = label_of(first), plural(self._runs, "run")
+            span = span_text(first.started_at, step.started_at)
             kind = "recovered" if step.good and not first.good else "status"
-            yield kind, f"{again}, after {runs}, {span}: {label_of(first)}"
+            yield kind, f"{before} -> {label} ({before} for {runs}, {span})"
         elif not step.good:
             yield "status", label
         self._first, self._runs = step, 1
-        self._seen.add(("label", label))
 
     def _new_things(self, step: Step) -> Iterator[tuple[str, str]]:
         """Give what a server shows that was not seen before in this series."""
@@ -7958,7 +7957,8 @@ def compact_line(step: Step, turn: Turn | None) -> str:
     times = " ".join(f"{key}={fixed(step.timing.ms(key), 1, 'ms')}" for key in LINE_KEYS)
     status = step.answer.status if step.answer else "ERROR"
     end = f"{step.error.kind}: {step.error.message}" if step.error else size_text(step.body_bytes)
-    title = f"{step_title(step.number, turn)}: {status} {step.request.method} {clip(step.url)}"
+    when = f"{clock_text(step.started_at)} " if turn else ""
+    title = f"{when}{step_title(step.number, turn)}: {status} {step.request.method} {clip(step.url)}"
     return f"{title} | {times} | {end}"
 
 
@@ -7991,7 +7991,12 @@ def summary_lines(report: Report, compact: bool) -> Iterator[str]:
     last = {summary.variant: summary for summary in report.summaries}
     for summary in report.summaries:
         tokens = [f"{name}={getattr(summary, name)}" for name in ("runs", "failed", "bad_status", "late")]
-        times = {f"{key}_{name}": summary.stat(key, name) for key in SUMMARY_KEYS for name in SUMMARY_STATS}
+        if compact:
+            tokens = [*tokens[:3], f"n={len(summary.used)}"]
+        kinds = (
+            product(SUMMARY_KEYS[-2:], SUMMARY_STATS[1:]) if compact else product(SUMMARY_KEYS, SUMMARY_STATS)
+        )
+        times = {f"{key}_{name}": summary.stat(key, name) for key, name in kinds}
         tokens += time_tokens(times, compact)
         tokens += [f"{name}={value}" for name, value in variant_fields(summary.variant).items() if value]
         if summary is last[summary.variant]:
@@ -9259,18 +9264,18 @@ def over_time_rows(steps: Sequence[Step], width: int) -> Iterator[Row]:
     largest of these.
     """
     room = width - 15 - len("99999 ms  99999 ms")
-    cells, count = min(OVER_TIME_CELLS, room, len(steps)), len(steps)
-    if count < OVER_TIME_RUNS:
+    if len(steps) < OVER_TIME_RUNS:
         return
-    totals = times_of("total", steps)
-    medians = [median(totals[count * at // cells : count * (at + 1) // cells]) for at in range(cells)]
+    totals, size = times_of("total", steps), math.ceil(len(steps) / min(OVER_TIME_CELLS, room))
+    medians = [median(totals[at : at + size]) for at in range(0, len(totals), size)]
     least, most = min(medians), max(medians)
     if most - least < max(LEAST_CHANGE_US, LEAST_CHANGE * least):
         return
     levels = LEVELS[1:]
     drawn = "".join(levels[round((each - least) / (most - least) * (len(levels) - 1))] for each in medians)
     yield "Over time", f"{whole_ms(least)} ms {drawn} {whole_ms(most)} ms"
-    yield "", f"from {clock_text(steps[0].started_at)} to {clock_text(steps[-1].started_at)}"
+    which = f"medians of {size} runs each, " if size > 1 else ""
+    yield "", f"{which}from {clock_text(steps[0].started_at)} to {clock_text(steps[-1].started_at)}"
 
 
 def companion_text(companion: Companion) -> str:
@@ -9283,33 +9288,34 @@ def companion_text(companion: Companion) -> str:
 
 
 def status_rows(summary: Summary) -> Iterator[Row]:
-    """Say what goes with a status that is not good, and what 429 may mean."""
+    """Say what 429 may mean."""
     name = f"{summary.variant}, step {summary.number}: " if summary.variant else ""
-    for status in summary.statuses:
-        companion = summary.companion_of(status)
-        if companion:
-            yield "Not good", Span(f"{name}{status}: {companion_text(companion)}", "warn")
     if 429 in summary.statuses and len(summary.statuses) > 1:
         yield "Reading", f"{name}429: it may be this measuring that is limited: try a longer --interval"
 
 
 def row_text(row: Sequence[Step]) -> str:
     """Name a row of runs by its ends."""
-    numbers = [str(step.turn.number) for step in row]
+    numbers = [str(step.turn.round) for step in row]
     return f"{numbers[0]}-{numbers[-1]}" if len(row) > 1 else numbers[0]
+
+
+def rhythm_text(every_runs: int | None, every_us: float | None) -> str | None:
+    """Say how often something came, where it came in a rhythm."""
+    if not every_us:
+        return None
+    apart, number = length_text(every_us), every_runs
+    if not number:
+        return f"about every {apart}"
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"every {number}{ending} run, {apart} apart"
 
 
 def when_text(slow: Slow, summary: Summary) -> str | None:
     """Say in what rhythm slow runs came, or when the only row of them was."""
     row, *rest = slow.rows
-    if slow.every_us:
-        number, apart = slow.every_runs, length_text(slow.every_us)
-        if not number:
-            return f"about every {apart}"
-        ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-        return f"every {number}{ending} run, {apart} apart"
-    if rest:
-        return None
+    if slow.every_us or rest:
+        return rhythm_text(slow.every_runs, slow.every_us)
     begin, end = (clock_text(step.started_at) for step in (row[0], row[-1]))
     if len(row) == 1:
         cold = "the first run alone: it may have met what was cold (names, caches, routes)"
@@ -9331,8 +9337,8 @@ def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row
     own, usual = (median(times_of("total", part)) for part in (slow.runs, slow.others))
     counts = f"{len(slow.runs)} of {plural(len(summary.used), 'run')}"
     listed = and_more(list(map(row_text, slow.rows)), SHOWN_ROWS, ", …")
-    often = " usually" if len(slow.runs) > 1 else ""
-    words = f"{counts}, {whole_ms(own)} ms{often}, the others {whole_ms(usual)}: run {listed}"
+    often = "median " if len(slow.runs) > 1 else ""
+    words = f"{counts}, {often}{whole_ms(own)} ms, the others {whole_ms(usual)}: run {listed}"
     yield "Slow", Span(words, "slow")
     phases = {}
     for phase in PHASES:
@@ -9350,11 +9356,11 @@ def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row
 
 
 def often_text(costs: Sequence[tuple[int, int]], summary: Summary, report: Report) -> str:
-    """Say in how many runs a finding was made, or in which, and what it cost: usually, and at most."""
+    """Say in how many runs a finding was made, or in which, and what it cost: the median, and the most."""
     (usual, run), (most, _) = nearest_rank(costs, 50), costs[-1]
     if len(costs) == 1:
         return f"in run {run} of {len(report.runs)}, {time_text(usual)}"
-    cost = f"{time_text(usual)} usually, {bare_ms(most / 1000, 1)} at most"
+    cost = f"median {time_text(usual)}, {bare_ms(most / 1000, 1)} at most"
     return f"in {len(costs)} of {summary.runs} runs, {cost}"
 
 
@@ -9409,28 +9415,40 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
     yield Fields(series_rows(summary, report))
 
 
-def failed_rows(report: Report) -> Iterator[Row]:
-    """Name the runs that were not good, with the time that each row of them began and took; and why runs
-    failed, of each kind the last one.
-    """
+def reason_rows(steps: Iterable[Step]) -> Iterator[Row]:
+    """Say why steps failed, the most frequent reasons first."""
+    alike = group_by(lambda error: error.message, filter(None, (step.error for step in steps)))
+    for errors in sorted(alike.values(), key=lambda errors: -len(errors))[:SHOWN_FINDINGS]:
+        yield from why_rows(errors[-1], f" ({how_often(len(errors))})")
+
+
+def not_good_rows(report: Report) -> Iterator[Row]:
+    """Name the runs that were not good, when they came, what goes with them, and why runs failed."""
+    codes = {code for run in report.runs for code in codes_of(run)}
+    passed = report.verdict is None or report.verdict.passed
+    code = choose_exit_code(codes, report.options.fail, False, passed)
+    advice = " (-f makes this exit 22)" if code == ExitCode.OK else ""
     for variant, runs in report.by_variant.items():
-        steps = [run.steps[-1] for run in runs]
+        steps, noun = [run.steps[-1] for run in runs], "round" if variant else "run"
+        bad, good = ([step for step in steps if step.good == is_good] for is_good in (False, True))
         rows = [list(row) for _, row in groupby(steps, key=lambda step: step.good)]
         told = []
         for row, after in zip_longest(rows, rows[1:]):
-            if not row[0].good:
+            labels = ", ".join(dict.fromkeys(map(label_of, row)))
+            if len(row) > 1:
                 begun = row[0].started_at
                 span = f"for {span_text(begun, after[0].started_at)}" if after else "to the end"
-                labels = ", ".join(dict.fromkeys(map(label_of, row)))
-                told.append(f"{row_text(row)} ({clock_text(begun)} {span}: {labels})")
-        if told:
-            failed = sum(not step.good for step in steps)
+                labels = f"{clock_text(begun)} {span}: {labels}"
+            told += [] if row[0].good else [f"{row_text(row)} ({labels})"]
+        if bad:
             name = f"{variant}: " if variant else ""
             listed = and_more(told, SHOWN_ROWS, ", …")
-            yield "Failed", Span(f"{name}{failed} of {plural(len(steps), 'run')}: run {listed}", "bad")
-        errors = [step.error for step in steps if step.error]
-        for alike in group_by(lambda error: error.kind, errors).values():
-            yield from why_rows(alike[-1], f" ({how_often(len(alike))})")
+            words = f"{name}{len(bad)} of {plural(len(steps), noun)}: {noun} {listed}{advice}"
+            yield "Not good", Span(words, "bad")
+            companion = find_companion(bad, good)
+            rhythm = rhythm_text(*find_rhythm([row for row in rows if not row[0].good], len(steps)))
+            yield from (("", text) for text in (rhythm, companion and companion_text(companion)) if text)
+        yield from reason_rows(bad)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9583,10 +9601,6 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         if duration:
             runs = f"{plural(len(report.runs), 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
         yield Span(f"Stopped after {runs}.", "warn")
-    if report.skipped:
-        starts = report.skipped + len({run.turn.round for run in report.runs})
-        why = "a run was still under way, or this machine stood still"
-        yield Span(f"{report.skipped} of {starts} starts were skipped: {why}", "warn")
     if report.runs[0].turn.variant:
         yield from sides_blocks(report, width)
         for summary in report.summaries:
@@ -9594,7 +9608,12 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
     else:
         for summary in report.summaries:
             yield from summary_blocks(summary, report, width)
-    yield Fields(dict.fromkeys(failed_rows(report)))  # what to try is said once
+    yield Fields(dict.fromkeys(not_good_rows(report)))  # what to try is said once
+    if report.skipped:
+        starts = report.skipped + len({run.turn.round for run in report.runs})
+        seconds = report.options.series.interval
+        interval = f"{seconds:g} s" if seconds >= 1 else f"{seconds * 1000:g} ms"
+        yield f"The interval of {interval} was too short for {report.skipped} of {starts} starts."
 
 
 def report_blocks(report: Report, width: int) -> Iterator[Block]:

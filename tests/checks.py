@@ -253,7 +253,7 @@ def check_sides(document: dict[str, Any]) -> None:
 
 # --- the two formats that are read by line --------------------------------------------------------
 
-TITLE = r"(?:Run (?P<run>\d+) )?Step"
+TITLE = r"(?:(?:\d\d:\d\d:\d\d )?Run (?P<run>\d+) )?Step"
 METRICS = re.compile(
     TITLE + r" (?P<step>\d+):"
     r" dns=(?P<dns>\d+\.\d{3}|-) connect=(?P<connect>\d+\.\d{3}|-) tls=(?P<tls>\d+\.\d{3}|-)"
@@ -305,7 +305,9 @@ def summaries(text: str) -> list[dict[str, str]]:
 
 
 def run_lines(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith("Run ") and " Step " in line]
+    """Return the lines of the steps of a series, without the time of day that --compact begins them with."""
+    lines = (re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in text.splitlines())
+    return [line for line in lines if line.startswith("Run ") and " Step " in line]
 
 
 # --- what is said to people -----------------------------------------------------------------------

@@ -201,9 +201,9 @@ def test_lines_name_the_address_on_failure_too(run_tool):
     assert re.search(rf"run [12] step 1 {addresses[1]}: ", result.err)
     assert f"target={addresses[0]}" in one and f"target={addresses[1]}" in other
     result, addresses = ask(run_tool, [ok(), ok()], "--compact", *SERIES)
-    assert re.match(rf"Run 1 Step 1 ({'|'.join(addresses)}): 200 GET http://web\.test:", result.out)
+    assert re.match(rf"[\d:]+ Run 1 Step 1 ({'|'.join(addresses)}): 200 GET http://web\.test:", result.out)
     one, other = (line for line in result.out.splitlines() if line.startswith("Summary"))
-    assert one.startswith("Summary 1: runs=6 failed=0 bad_status=0 late=0 dns_min=- ")
+    assert one.startswith("Summary 1: runs=6 failed=0 bad_status=0 n=6 ttfb_median=")
     assert "total_diff" not in one and "verdict" not in one
     assert re.search(r" total_diff=\S+ total_diff_low=\S+ total_diff_high=\S+ verdict=\w+$", other)
 
@@ -222,7 +222,9 @@ def test_each_address_is_a_side_beside_the_first_that_answers(run_tool, without,
     assert rows == [(dead, "ERROR"), (first, "200"), (second, "200"), (bad, "503")]
     text = flat(result.out)
     assert "8 rounds of 4 addresses (given with --resolve), in " in text
-    failed = rf"Failed {dead}: 8 of 8 runs: .*: failed in connect\) Why .* refused \(8 times\) Try "
+    failed = (
+        rf"Not good {dead}: 8 of 8 rounds: round 1-8 .*: failed in connect\) Why .* refused \(8 times\) Try "
+    )
     assert re.search(failed, text)
     assert f"{dead} is" not in text, "there is nothing to compare"
     assert re.search(rf"{second} is (\w+|between [\d.]+ ms faster and [\d.]+ ms slower) than {first}", text)
@@ -263,7 +265,7 @@ def test_addresses_that_fail_alike_have_one_hint(call_tool):
         result = call_tool(*resolved(port, addresses), "--all-addresses", f"http://web.test:{port}/")
     text = flat(result.out)
     assert text.count(" refused (once)") == len(addresses)
-    assert all(f"Failed {address}: 1 of 1 run: run " in text for address in addresses)
+    assert all(f"Not good {address}: 1 of 1 round: round 1 " in text for address in addresses)
     assert text.count("check the port") == 1
 
 
@@ -340,7 +342,7 @@ def test_an_address_that_fails_on_some_connections_alone_is_told(run_tool, when,
             words = [*resolved(port, [first, second]), "--reuse", *SERIES, f"http://web.test:{port}/"]
             result = run_tool("--all-addresses", *words)
     assert result.code == 75
-    assert f"Failed {second}: {failed} of " in flat(result.out)
+    assert f"Not good {second}: {failed} of " in flat(result.out)
     assert "200, ERROR" in result.out
 
 
@@ -365,7 +367,7 @@ def test_a_redirect_that_leads_to_an_error_page_at_times_is_told(run_tool):
         {"routes": {"/": lambda request: next(turns), "/good": Reply(body=b"x"), "/bad": Reply(503)}},
     ]
     result, addresses = ask(run_tool, members, "-L", *SERIES)
-    assert re.search(rf"Failed {addresses[1]}: 2 of 6 runs: .*: 503\)", flat(result.out))
+    assert re.search(rf"Not good {addresses[1]}: 2 of 6 rounds: .*\(503\)", flat(result.out))
 
 
 def test_an_address_whose_connections_are_never_kept_is_told(run_tool):
@@ -385,7 +387,7 @@ def test_late_rounds_and_opened_connections_are_told(run_tool):
 @pytest.mark.parametrize(("style", "told"), [("--compact", 6), ("-i", 0)])
 def test_the_waterfall_of_addresses_has_no_lines_of_runs(run_tool, style, told):
     result, _ = ask(run_tool, [ok()] * 3, style, "--count", 2, "--interval", 0, terminal="out")
-    assert len(re.findall(r"^Run \d+ ", result.out, re.MULTILINE)) == told
+    assert len(re.findall(r"^[\d:]+ Run \d+ ", result.out, re.MULTILINE)) == told
 
 
 # --- good and bad ones --------------------------------------------------------------------------------

@@ -52,13 +52,13 @@ def test_a_run_that_ends_in_another_way_than_the_one_before_is_an_event():
     names = ["network", "network", 200, 502, 502, *["network"] * 3, 200, 204, 204, 503, 200]
     assert told(run(number, name) for number, name in enumerate(names, 1)) == [
         (1, "status", "failed in connect"),
-        (3, "recovered", "200, after 2 runs, 1.0 s: failed in connect"),
-        (4, "status", "502, after 1 run, 500 ms: 200"),
-        (6, "status", "failed in connect again, after 2 runs, 1.0 s: 502"),
-        (9, "recovered", "200 again, after 3 runs, 1.5 s: failed in connect"),
-        (10, "status", "204, after 1 run, 500 ms: 200"),
-        (12, "status", "503, after 2 runs, 1.0 s: 204"),
-        (13, "recovered", "200 again, after 1 run, 500 ms: 503"),
+        (3, "recovered", "failed in connect -> 200 (failed in connect for 2 runs, 1.0 s)"),
+        (4, "status", "200 -> 502 (200 for 1 run, 500 ms)"),
+        (6, "status", "502 -> failed in connect (502 for 2 runs, 1.0 s)"),
+        (9, "recovered", "failed in connect -> 200 (failed in connect for 3 runs, 1.5 s)"),
+        (10, "status", "200 -> 204 (200 for 1 run, 500 ms)"),
+        (12, "status", "204 -> 503 (204 for 2 runs, 1.0 s)"),
+        (13, "recovered", "503 -> 200 (503 for 1 run, 500 ms)"),
     ]
 
 
@@ -115,25 +115,27 @@ def test_events_stand_in_place_of_the_lines_of_many_runs_and_the_report_names_ro
     first, *_ = events = events_of(result.json(path))
     said = events_in(result.out.partition("Step 1")[0])
     assert said == [(number, text) for number, _, text in events]
-    assert re.fullmatch(r"502, after 11 runs, [\d.]+ m?s: 200", first[2])
-    assert [(number, kind, text.partition(",")[0]) for number, kind, text in events] == [
-        (12, "status", "502"),
-        (14, "status", "503"),
-        (15, "recovered", "200 again"),
-        (20, "status", "404"),
-        (21, "recovered", "200 again"),
-        (29, "status", "502 again"),
-        (30, "status", "404 again"),
+    assert re.fullmatch(r"200 -> 502 \(200 for 11 runs, [\d.]+ m?s\)", first[2])
+    assert [(number, kind, text.partition(" (")[0]) for number, kind, text in events] == [
+        (12, "status", "200 -> 502"),
+        (14, "status", "502 -> 503"),
+        (15, "recovered", "503 -> 200"),
+        (20, "status", "200 -> 404"),
+        (21, "recovered", "404 -> 200"),
+        (29, "status", "200 -> 502"),
+        (30, "status", "502 -> 404"),
     ]
     assert "Run 1 Step" not in result.out
     span, end = rf"\({TIME} for [\d.]+ m?s", rf"\({TIME} to the end"
-    rows = rf"12-14 {span}: 502, 503\), 20 {span}: 404\), 29-30 {end}: 502, 404\)"
-    assert re.search(f" Failed 6 of 30 runs: run {rows}", flat(SGR.sub("", result.out)))
+    rows = rf"12-14 {span}: 502, 503\), 20 \(404\), 29-30 {end}: 502, 404\)"
+    assert re.search(f" Not good 6 of 30 runs: run {rows}", flat(SGR.sub("", result.out)))
 
 
 def test_a_waterfall_tells_changes_on_a_terminal_and_the_other_styles_have_their_lines(run_tool):
     def broken_at_2(text):
-        return any(number == 2 and said.startswith("404, after 1 run") for number, said in events_in(text))
+        return any(
+            number == 2 and said.startswith("200 -> 404 (200 for 1 run") for number, said in events_in(text)
+        )
 
     for options, terminal, lines in (
         (("--count", "3"), "out", False),
@@ -157,9 +159,9 @@ def test_of_several_addresses_events_stand_in_place_of_lines_and_name_them(run_t
         result = run_tool(*words, server.url(host="two.test"), terminal="out", columns=120)
     shown = SGR.sub("", result.out)
     broken = re.search(rf"^{TIME} run 2 (127\.0\.0\.[12]): 404$", shown, re.M)[1]
-    ended = r"200, after 1 run, [\d.]+ m?s: 404"
+    ended = r"404 -> 200 \(404 for 1 run, [\d.]+ m?s\)"
     assert re.search(rf"^{TIME} run [34] {broken}: {ended}$", shown, re.M)
-    report = rf"Failed +{broken}: 1 of 11 runs: run 2 \({TIME} for [\d.]+ m?s: 404\)"
+    report = rf"Not good +{broken}: 1 of 11 rounds: round 1 \(404\) \(-f makes this exit 22\)"
     assert re.search(report, flat(shown))
     assert "Run 1" not in result.out
     document = json.loads(path.read_text())
@@ -176,8 +178,8 @@ def test_the_first_changes_are_told_and_exported_and_one_line_says_that_no_more_
     live = live_lines(shown)
     assert len(events_in(live)) == 100
     assert live.count("further changes are only counted") == 1
-    rows = re.search(r" Failed 60 of 120 runs: run (.*?)…", flat(SGR.sub("", shown.out)))[1]
-    assert re.findall(rf"(\d+) \({TIME} ", rows) == [str(each) for each in range(2, 17, 2)]
+    rows = re.search(r" Not good 60 of 120 runs: run (.*?)…", flat(SGR.sub("", shown.out)))[1]
+    assert re.findall(r"(\d+) \(503\)", rows) == [str(each) for each in range(2, 17, 2)]
     monkeypatch.setattr(tool, "MAX_EVENTS", 3)
     with http_server(breaking(changing)) as server:
         result = call_tool("--count", "9", "--interval", "0", "--json", "-", server.url())
@@ -244,9 +246,9 @@ def test_a_server_in_the_place_of_another_is_one_outage_and_its_certificate_is_t
     shown = [run["steps"][0]["network"]["cert_sha256"] for run in document["runs"]]
     assert shown[0] != shown[-1]
     (_, _, broke), *_ = [each for each in events if each[1] == "status"]
-    assert re.fullmatch(r"failed in [a-z]+, after \d+ runs, [\d.]+ m?s: 200", broke)
+    assert re.fullmatch(r"200 -> failed in [a-z]+ \(200 for \d+ runs, [\d.]+ m?s\)", broke)
     [(back, _, again)] = [each for each in events if each[1] == "recovered"]
-    assert re.fullmatch(r"200 again, after \d+ runs?, [\d.]+ m?s: failed in [a-z]+", again)
+    assert re.fullmatch(r"(failed in [a-z]+) -> 200 \(\1 for \d+ runs?, [\d.]+ m?s\)", again)
     text = f"another certificate (shop.example, {shown[-1][:8]})"
     assert [each for each in events if each[1] == "certificate"] == [(back, "certificate", text)]
 

@@ -219,7 +219,7 @@ def test_a_finding_of_slow_runs_alone_says_why_and_is_not_told_again():
         each._replace(findings=(found, common) if each.timing.total > 20_000 else (common,)) for each in plain
     ]
     first, when, why, *readings = told_of(samples)
-    assert first == "10 of 30 runs, 60 ms usually, the others 20: run 1, 4, 7, 10, 13, 16, 19, 22, …"
+    assert first == "10 of 30 runs, median 60 ms, the others 20: run 1, 4, 7, 10, 13, 16, 19, 22, …"
     assert (when, why) == ("every 3rd run, 3.0 s apart", "it fits")
     assert [text.endswith(": always") for text in readings] == [True]
     assert told_of(plain)[2:] == ["most of it wait 40"]
@@ -236,9 +236,10 @@ def test_the_strip_over_time_has_the_medians_of_slices():
     assert drawn == f"20 ms {'▁' * 10}{'█' * 10} 90 ms"
     assert when == f"from {WHEN}01 to {WHEN}20"
     assert strip_of([100_000 + run * 49 for run in range(100)]) == []
-    rising, _ = strip_of([100_000 + run * 1000 for run in range(100)])
+    rising, when = strip_of([100_000 + run * 1000 for run in range(100)])
     strip = rising.split(" ")[2]
-    assert len(strip) == 40 and list(strip) == sorted(strip) and set(strip) == set(tool.LEVELS[1:])
+    assert when.startswith("medians of 3 runs each, from ")
+    assert len(strip) == 34 and list(strip) == sorted(strip) and set(strip) == set(tool.LEVELS[1:])
     assert strip_of([1000, 1900] * 20) == []
 
 

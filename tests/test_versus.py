@@ -92,11 +92,11 @@ def test_lines_name_the_side(call_tool, server):
     result = call_tool("--compact", "--count", 6, server.url("/a"), "--vs", server.url("/b"))
     *runs, first, second = result.out.splitlines()
     sides = [each.target[1].upper() for each in server.requests]
-    assert [re.match(r"Run (\d+ Step 1 [AB]): ", line)[1] for line in runs] == [
+    assert [re.match(r"[\d:]+ Run (\d+ Step 1 [AB]): ", line)[1] for line in runs] == [
         f"{number} Step 1 {side}" for number, side in enumerate(sides, 1)
     ]
     for line in runs:
-        parse_compact(re.sub(r"^(Run \d+ Step 1) [AB]:", r"\1:", line))
+        parse_compact(re.sub(r"^[\d:]+ (Run \d+ Step 1) [AB]:", r"\1:", line))
     assert " side=A" in first and not re.search("total_diff|verdict", first)
     number = r"-?\d+\.\dms"
     ends = f"total_diff_low={number} total_diff_high={number}"
@@ -538,7 +538,7 @@ def test_only_rounds_that_are_good_on_both_sides_count_and_the_others_are_told(m
     assert abs(exact(found["median_ms"]) - statistics.median(apart)) <= exact(0.0005)
     assert [exact(end) for end in found["ci95_ms"]] == [apart[1], apart[-2]], "of ten, beside another rival"
     told = flat(result.out)
-    assert "Failed B: 10 of 20 runs: run " in told and told.count("Failed ") == 1
+    assert "Not good B: 10 of 20 rounds: round " in told and told.count("Not good ") == 1
 
 
 def test_expected_statuses_are_good_on_all_sides(call_tool):
