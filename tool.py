@@ -1630,16 +1630,6 @@ def percent_encode(text: str) -> str:
     return urllib.parse.quote_from_bytes(text.encode("utf-8", "surrogateescape"), safe=printable)
 
 
-def no_scheme(text: str) -> UsageError:
-    """Say what a URL without a scheme lacks. It may be a password: what begins with a host is repeated."""
-    host = r"(?:\/\/)?(?:localhost|[\w.-]+\.(?:[A-Za-z]{2,}|[0-9]+)|\[[^]]+\])(?::[0-9]+)?"
-    if not re.fullmatch(rf"{host}(?:[/?#].*)?", text) or is_credential("", os.fsencode(text)):
-        return UsageError("the URL has no scheme: expected https://host/path")
-    shown = mask_location(text)
-    meant = foreign(f"https://{shown.removeprefix('//')}")
-    return UsageError(f"URL '{foreign(shown)}' has no scheme: did you mean '{meant}'?")
-
-
 def parse_url(text: str, drop_userinfo: bool = False) -> Url:
     """Normalise an http(s) URL; raises UsageError, whose message never repeats a password.
 
@@ -1650,12 +1640,17 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
         raise UsageError(f"{shown} is longer than {MAX_URL} characters")
     if re.search(r"[\x00-\x1f\x7f]", text):
         raise UsageError(f"{shown} holds a control character")
-    parts = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\\]*)([^#]*)", text)
+    parts = re.match(r"(?i)(https?)://([^/?#\\]*)([^#]*)", text)
     if not parts:
-        raise no_scheme(text)
+        # It may be a password: it is repeated if it has a scheme, or begins with a host.
+        host = r"(?://)?((?:localhost|[\w-]+(?:\.[\w-]+)+|\[[^]]+\])(?::[0-9]+)?(?:[/?#].*)?)"
+        begun = re.fullmatch(host, text)
+        if begun and not drop_userinfo and not is_credential("", os.fsencode(text)):
+            meant = foreign(mask_location(f"https://{begun[1]}"))
+            raise UsageError(f"{shown} has no scheme: did you mean '{meant}'?")
+        what = shown if "://" in text or drop_userinfo else "the URL"
+        raise UsageError(f"{what} does not begin with http:// or https://")
     scheme, authority, target = parts[1].lower(), parts[2], parts[3]
-    if scheme not in ("http", "https"):
-        raise UsageError(f"{shown} has the scheme '{foreign(scheme)}': only http and https can be measured")
     _, at, authority = authority.rpartition("@")
     try:
         host, port = split_authority(authority, DEFAULT_PORTS[scheme])
@@ -1705,17 +1700,12 @@ def parse_proxy(text: str, source: str) -> Proxy:
 
 
 def read_no_proxy(text: str) -> list[tuple[str, int | None]]:
-    """Return name and port (None for any) of each entry; raises UsageError for a name without an ASCII form.
-
-    All entries are read at the start: a redirect may need them, when it is too late for a usage error.
-    """
+    """Return name and port (None for any) of each entry; a name that is not ASCII matches as xn-- alone."""
     entries: list[tuple[str, int | None]] = []
     for entry in re.split(r"[,\s]+", text.strip()):
         found = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry)
         found = found or re.fullmatch(r"([^:]*):([0-9]+)", entry)
         name, port = found.groups() if found else (entry, None)
-        if not name.isascii():
-            name = parse_host(name.lstrip("*").strip("." + IDNA_DOTS))
         entries.append((name.lower(), int(port.lstrip("0")[:6] or 0) if port else None))
     return entries
 
@@ -1748,36 +1738,29 @@ def route_to(url: Url, options: Options) -> Route:
     if name is None:
         return Route(None, None)
     found = parse_proxy(environ[name], name)
-    try:
-        exempt = read_no_proxy(environ.get("no_proxy") or environ.get("NO_PROXY") or "")
-    except UsageError as error:
-        raise UsageError(f"NO_PROXY: {error.message}") from None
+    exempt = read_no_proxy(environ.get("no_proxy") or environ.get("NO_PROXY") or "")
     if any(port in (None, url.port) and covers(entry, host) for entry, port in exempt):
         return Route(None, "NO_PROXY")
     return Route(found, name)
 
 
 def resolve_reference(base: str, reference: str) -> str:
-    """Resolve a reference against a URL's text (RFC 3986 sections 5.2 and 5.3); its fragment is left out.
-
-    A reference with a scheme is returned unchanged: parse_url normalises or refuses it.
+    """Resolve a reference against a URL's text (RFC 3986 section 5.2); its fragment is left out. `parse_url`
+    takes out dots, and refuses other schemes.
     """
     reference = reference.partition("#")[0]
     scheme, _, rest = base.partition("://")
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", reference):
-        return reference
+    if not reference or re.match("[A-Za-z][A-Za-z0-9+.-]*:", reference):
+        return reference or base
     if reference.startswith("//"):
         return f"{scheme}:{reference}"
-    authority, _, base_target = rest.partition("/")
-    base_path, base_mark, base_query = f"/{base_target}".partition("?")
-    path, mark, query = reference.partition("?")
-    if not path and not mark:
-        mark, query = base_mark, base_query
-    if not path:
-        path = base_path
-    elif not path.startswith("/"):
-        path = base_path[: base_path.rindex("/") + 1] + path
-    return f"{scheme}://{authority}{remove_dot_segments(path)}{mark}{query}"
+    authority, _, target = rest.partition("/")
+    path = "/" + target.partition("?")[0]
+    if reference.startswith("?"):
+        reference = path + reference
+    elif not reference.startswith("/"):
+        reference = path[: path.rindex("/") + 1] + reference
+    return f"{scheme}://{authority}{reference}"
 
 
 def redirect_error(message: str) -> NetworkError:
@@ -1791,20 +1774,16 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
         raise redirect_error("the redirect names two different Locations")
     # Surrogates keep the bytes that are not UTF-8, for percent-encoding.
     text = locations[0].decode("utf-8", "surrogateescape").strip(" \t")
-    text = re.sub(r"(?i)^(https?:)///+", r"\1//", text)  # browsers and curl skip the slashes too many
-    shown = f"'{foreign(mask_location(decode(locations[0])))}'"
-    if not text.partition("#")[0]:
-        return url
+    # As browsers: slashes too many are skipped, and http:/b on a page of http is /b (WHATWG URL section 4.4).
+    text = re.sub(rf"(?i)^{url.scheme}:(?!//)", "", text)
+    text = re.sub(r"(?i)^(https?:)/*", r"\1//", text)
     if re.match(r"\\[/\\]|/\\", text):
         # Browsers read a backslash as a slash: another host. RFC 3986 reads a path on this one. Ask neither.
+        shown = f"'{foreign(mask_location(decode(locations[0])))}'"
         raise redirect_error(
             f"the redirect's Location {shown} has a backslash where // would name another host"
         )
     try:
-        scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(?!//)", text)
-        if scheme:
-            named = f"{shown} has the scheme '{foreign(scheme[1])}'"
-            raise UsageError(f"{named}: only http:// and https:// can be followed")
         return parse_url(resolve_reference(url.text, text), drop_userinfo=True)
     except UsageError as error:
         raise redirect_error(f"the redirect cannot be followed: {error.message}") from None
