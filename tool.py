@@ -635,7 +635,6 @@ class Options(NamedTuple):
     sides: tuple[Variant, ...] = ()  # of --versus
     baseline: Baseline | None = None
     warnings: tuple[str, ...] = ()
-    address: str | None = None  # with --all-addresses: the one that is measured
     identity: Identity | None = None
     unix_socket: str | None = None
     interface: str | None = None  # where connections begin: its name, or an address of this machine
@@ -4674,7 +4673,7 @@ class Stage:
         self.proxy = setup.route.proxy  # the one that may be at fault here; None: the target alone may
         self.is_direct = setup.route.proxy is None
 
-    def source(self) -> bytes | memoryview:
+    def to_send(self) -> bytes | memoryview:
         """Return what this stage has to send next, empty for nothing. The stream below it asks."""
         return b""
 
@@ -4865,7 +4864,7 @@ class Http1Exchange(Exchange):
             return "the response had no length: the end of the connection was its end"
         return None
 
-    def source(self) -> bytes | memoryview:
+    def to_send(self) -> bytes | memoryview:
         piece = next(self._pieces, b"")
         if not piece and self.log.sent is None:
             self.log.sent = time.perf_counter_ns()
@@ -5183,7 +5182,7 @@ class Http2Exchange(Exchange):
         self.log.done = stream.arrived
         self.reader.close_stream(self._stream, not (self._body or self._given_up))
 
-    def source(self) -> bytes:
+    def to_send(self) -> bytes:
         """Return first all other frames, then as much of the body as the windows allow."""
         frames = self.reader.outgoing()
         if frames:
@@ -5523,8 +5522,8 @@ class Tcp(Hop):
 
     def prepare(self) -> None:
         """Make a first socket of each family that this machine has, if that leaves the resolver a descriptor:
-        without one it would say that there is no such name. Raises OSError when a limit of this machine allows
-        no socket.
+        without one it would say that there is no such name. Raises OSError when a limit of this machine
+        allows none.
         """
         wanted, interface = self.options.family, self.options.interface
         errors: list[OSError] = []
@@ -5668,7 +5667,7 @@ class Tls(Hop):
         if not proxy:
             self.log.cert_notes = self.stream.tap.happened
 
-    def source(self) -> bytes:
+    def to_send(self) -> bytes:
         return self.stream.ciphertext()
 
     def open(self, below: Stream) -> Stream:
@@ -5729,7 +5728,7 @@ class Tunnel(Hop):
         self.reader = Reader()
         self._head = tunnel_head(self.request, self.proxy)
 
-    def source(self) -> bytes:
+    def to_send(self) -> bytes:
         head, self._head = self._head, b""
         return head
 
@@ -5843,10 +5842,10 @@ class Way:
     """
 
     def __init__(self, setup: Setup, idle: Way | None = None) -> None:
-        self._log = setup.log
+        self._log, self._is_open = setup.log, idle is not None
         if not idle:
             self._stream = Stream()
-            self._hops = self._to_open = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
+            self._hops = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
             # Both are made before the clock: which of them it will be, the handshake tells.
             self._exchanges: dict[str, Exchange] = {"http/1.1": Http1Exchange(setup)}
             if "h2" in setup.protocols:
@@ -5854,14 +5853,15 @@ class Way:
         else:
             last = idle._log.exchange
             assert last
-            self._stream, self._hops, self._to_open = idle._stream, idle._hops, []
+            self._stream, self._hops = idle._stream, idle._hops
             self._exchanges = {self._stream.alpn or "http/1.1": type(last)(setup, last.reader)}
         self._log.hop_phases = tuple(hop.phase for hop in self._hops)
-        self._log.looks_up = any(hop.looks_up for hop in self._to_open)
-        for below, hop in zip(self._hops, self._hops[1:]):
-            hop.below = below
-        for hop in self._to_open:
-            hop.prepare()
+        if not idle:
+            self._log.looks_up = any(hop.looks_up for hop in self._hops)
+            for below, hop in zip(self._hops, self._hops[1:]):
+                hop.below = below
+            for hop in self._hops:
+                hop.prepare()
 
     def resume(self, idle: Way) -> str | None:
         """Take over an idle connection, just before the clock starts. Return why it takes no more requests,
@@ -5889,10 +5889,8 @@ class Way:
     def go(self, lookups_only: bool = False) -> None:
         """Look up all names, open the hops, do the exchange. A failure goes to the log, explained."""
         try:
-            # Every name before the first SYN, which ends dns: a proxy's and, for socks5, the target's.
-            for number, hop in enumerate(self._to_open):
-                self._log.hop_looking_up = number
-                hop.look_up()
+            if not self._is_open:
+                self._look_up()
             if lookups_only:
                 self._log.stopped = time.perf_counter_ns()
             else:
@@ -5901,23 +5899,33 @@ class Way:
             failed_at = time.perf_counter_ns()
             self._log.fail(self._explain(error, self._log), failed_at)
 
+    def _look_up(self) -> None:
+        """Look up every name before the first SYN, which ends dns: a proxy's and for socks5 the target's."""
+        for number, hop in enumerate(self._hops):
+            self._log.hop_looking_up = number
+            hop.look_up()
+
     def _ask(self) -> None:
         """Open the hops, unless they are open, and do the exchange."""
-        if not self._to_open:
+        if self._is_open:
             self._log.kept = True
-            self._stream.begin(self._exchange.source)
-        for number, hop in enumerate(self._to_open, 1):
+            self._stream.begin(self._exchange.to_send)
+        else:
+            self._open()
+        self._log.count("sent")
+        self._log.exchange = self._exchange
+        self._log.exchange.run(self._stream)
+
+    def _open(self) -> None:
+        for number, hop in enumerate(self._hops, 1):
             self._stream = hop.open(self._stream)
             above = self._exchange if number == len(self._hops) else self._hops[number]
             # The stage above sends its first flight at once.
             # Device "the first flight leaves before the books are kept": without it, tls is 0.039 ms off
             # instead of 0.004, and wait 0.092 instead of 0.023.
-            departed = self._stream.begin(above.source)
+            departed = self._stream.begin(above.to_send)
             answered = hop.note_opened(departed)
             self._log.opened += ((answered, departed),)
-        self._log.count("sent")
-        self._log.exchange = self._exchange
-        self._log.exchange.run(self._stream)
 
     @property
     def _exchange(self) -> Exchange:
@@ -6227,26 +6235,15 @@ def gather_evidence(history: Log, options: Options, timing: Timing) -> Evidence:
     )
 
 
-def is_at_target(current: CurrentStep, options: Options) -> bool:
-    """Tell whether a step asks the one address that is measured: nothing is looked up for it."""
-    place = options.request.url.place
-    return options.address is not None and current.route.first_hop(current.request.url) == place
-
-
 def describe_network(current: CurrentStep, history: Log, options: Options, evidence: Evidence) -> Network:
     """Gather what is known of the connection."""
     last, at_start = evidence.ended, evidence.connected if history.kept else JUST_CONNECTED
     retransmits = last and last.since(at_start, "retransmits")
-    peer, port = history.connected.peer, None
-    if peer is None and options.address is not None and is_at_target(current, options):
-        try:
-            peer = literal_peer(options.address, current.request.url.port)
-        except NetworkError:  # its zone is no interface of this machine: the failure of the step
-            pass
+    port = None
     if current.route.unix_socket is None:
         port = current.route.first_hop(current.request.url)[1]
     return Network(
-        peer=peer,
+        peer=history.connected.peer,
         port=port,
         addresses=history.addresses,
         attempts=history.attempts,
@@ -6289,8 +6286,6 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         # 0 where that thread has ended: a run that failed is closed by another.
         waited = max(0, run_delay(current.thread) - current.delayed)
     timing = history.timing
-    if is_at_target(current, options):
-        timing = timing._replace(dns=None)
     evidence = gather_evidence(history, options, timing)
     # After a redirect the host is the server's own word, which may repeat a credential.
     host = url.host if url.origin == options.request.url.origin else secrets.mask(url.host)
@@ -10255,7 +10250,7 @@ def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Seq
     variants, url = [], options.request.url
     for address in addresses[:MAX_ADDRESSES]:
         overrides = {**options.overrides, (url.host, url.port): address}
-        variants.append(Variant(address, options._replace(address=address, overrides=overrides)))
+        variants.append(Variant(address, options._replace(overrides=overrides)))
     return variants
 
 

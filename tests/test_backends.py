@@ -83,8 +83,8 @@ def test_each_address_is_asked_once_in_each_round_by_lot_and_nobody_has_a_lookup
     assert len(set(rounds)) >= 4, "of six orders"
     for run in document["runs"]:
         (step,) = run["steps"]
-        assert step["timing"]["dns_ms"] is None
-        check_step({**step, "timing": {**step["timing"], "dns_ms": 0}})
+        assert step["timing"]["dns_ms"] == 0
+        check_step(step)
         assert step["network"]["ip"] == run["target"] and len(step["network"]["attempts"]) == 1
     assert [each["target"] for each in document["statistics"]] == addresses
 
@@ -158,7 +158,7 @@ def test_a_dead_address_costs_five_seconds_and_no_more(run_tool):
     dead, alive = (run["steps"][0] for run in runs)
     assert result.code == 75
     assert dead["timing"]["total_ms"] >= 5000 - EDGE and dead["error"]["kind"] == "timeout"
-    assert dead["network"]["ip"] == "127.0.0.1" and alive["error"] is None
+    assert dead["network"]["attempts"][0]["ip"] == "127.0.0.1" and alive["error"] is None
 
 
 def test_rounds_keep_the_interval_and_their_addresses_do_not(run_tool):
@@ -175,8 +175,8 @@ def test_a_redirect_within_the_host_stays_and_another_host_is_looked_up(run_tool
     for run, address in zip(by_target(json.loads(result.out), addresses), addresses):
         first, second, third = run["steps"]
         assert first["network"]["ip"] == second["network"]["ip"] == address
-        assert first["timing"]["dns_ms"] is second["timing"]["dns_ms"] is None
-        assert third["timing"]["dns_ms"] is not None and third["network"]["ip"] != address
+        assert first["timing"]["dns_ms"] == second["timing"]["dns_ms"] == 0
+        assert third["timing"]["dns_ms"] > 0 and third["network"]["ip"] != address
 
 
 def test_more_than_32_addresses_are_cut_with_a_warning(run_tool):
@@ -196,7 +196,7 @@ def test_lines_name_the_address_on_failure_too(run_tool):
     *runs, one, other = result.out.splitlines()
     for number, line in enumerate(runs, 1):
         address = line.split()[4].rstrip(":")
-        assert line.startswith(f"Run {number} Step 1 {address}: dns=-") and f" ip={address} " in line
+        assert line.startswith(f"Run {number} Step 1 {address}: dns=0.000")
     assert {line.split()[4] for line in runs} == {f"{address}:" for address in addresses}
     assert re.search(rf"run [12] step 1 {addresses[1]}: ", result.err)
     assert f"target={addresses[0]}" in one and f"target={addresses[1]}" in other

@@ -29,7 +29,7 @@ class Device(NamedTuple):
     phases: tuple[str, ...]
 
 
-BEGIN = "self._stream.begin(above.source)"
+BEGIN = "self._stream.begin(above.to_send)"
 NOTE = "answered = hop.note_opened(departed)"
 FLIGHT = f"departed = {BEGIN}\n            {NOTE}"
 NO_FLIGHT = f"departed = time.perf_counter_ns()\n            {NOTE}\n            {BEGIN}"
