@@ -1,7 +1,7 @@
 """The program where its users are: other releases of Debian, with their own Python, OpenSSL and trust store.
 
 `build_roots.sh FOLDER` makes the roots, `enter_root.sh` runs a program in one. The servers run outside, on
-the loopback that both share. This tries both forms of the program in all roots and prints what works where:
+the loopback that both share. This tries both forms of the program in all roots:
 
     HTTPHASES_ROOTS=FOLDER .venv/bin/pytest -q -n auto tests/hosts
 

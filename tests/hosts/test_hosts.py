@@ -139,8 +139,7 @@ def run(places: dict[str, Any], request: pytest.FixtureRequest) -> Callable[[Hos
 
 
 @pytest.mark.parametrize(("host", "form", "name"), list(cases()))
-def test_it_does_there_what_it_does_here(run, record_property, host, form, name):
-    record_property("cell", (name, host.name, form))
+def test_it_does_there_what_it_does_here(run, host, form, name):
     check = CHECKS[name]
     result = run(host, form, check)
     told = f"{' '.join(result.arguments)}\nexit code {result.code}\n{result.out}{result.err}"
