@@ -7995,6 +7995,16 @@ def status_text(state: RunState) -> str:
     return text
 
 
+def stop_text(state: RunState) -> str:
+    """Say where a run was when it was stopped; nothing before its clock started."""
+    history = state.current and state.current.log.history()
+    if not (history and history.start and state.started):
+        return ""
+    text = f"stopped in {history.phase} after {length_text((time.perf_counter_ns() - state.started) / 1000)}"
+    peer = history.dials[-1].peer if history.dials else None
+    return f"{text} ({peer.ip} port {peer.address[1]})" if peer else text
+
+
 def series_progress(report: Report) -> str:
     """Say how far a series is, and how its runs went so far."""
     runs, series = len(report.runs), report.options.series
@@ -10126,6 +10136,7 @@ class LiveReport:
         self.whole = True  # all of it could be written so far
         self._progress = ""  # of a series
         self._told = 0  # changes
+        self._state: RunState | None = None  # of the newest run
 
     def _due(self, number: int) -> int | None:
         """Return when a round is due (ns of perf_counter): 0 for at once, None if the series is over by then.
@@ -10201,8 +10212,23 @@ class LiveReport:
         if self.whole and self._has_reader and not self._silent:
             self.whole = try_to_write("the report", attempt)
 
+    def stop(self) -> None:
+        """Leave no status line when a signal ends the process; of a single run say where it was."""
+        self.status.clear()
+        text = self._state and self._options.series.single and not self._silent and stop_text(self._state)
+        if not text or sys.stderr is None:
+            return
+        try:  # past the stream's buffer, as the status line, and never wait
+            ready = select.poll()
+            ready.register(sys.stderr.fileno(), select.POLLOUT)
+            if ready.poll(0):
+                os.write(sys.stderr.fileno(), f"httphases: {text}\n".encode("ascii", "replace"))
+        except (OSError, ValueError):
+            pass
+
     def look(self, state: RunState) -> None:
         """Say what a run is doing; raises Stopped when the series is to end."""
+        self._state = state
         if self.status.ready:
             slow = time.perf_counter_ns() - state.started > SHOW_PHASE_AFTER
             phase = status_text(state) if slow or self._options.series.single else ""
@@ -10301,7 +10327,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     live = LiveReport(report)
     crash = None
     gc.freeze()
-    UNFINISHED.append(live.status.clear)
+    UNFINISHED.append(live.stop)
     try:
         take_runs(pool, report, live)
     except Exception as error:
@@ -10310,7 +10336,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         crash = error
     finally:
         live.status.clear()
-        UNFINISHED.remove(live.status.clear)
+        UNFINISHED.remove(live.stop)
         pool.close()
         gc.unfreeze()
     if report.single:

@@ -142,7 +142,8 @@ def test_the_status_line_names_the_phase_that_hangs(start_tool, tmp_path, phase)
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert screen.text.endswith("\r\x1b[K"), "it is still there"
+    said = re.search(rf"\r\x1b\[Khttphases: stopped in {phase} after [\d.]+ m?s(.*?)\r?\n$", screen.text)
+    assert said and bool(said[1]) == (phase != "dns"), screen.text
 
 
 def test_a_dumb_terminal_gets_no_status_line_and_warnings_stand_beside_it(run_tool):
