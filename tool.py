@@ -7541,7 +7541,7 @@ RULES = (
     silences,
     short_of_cpu,
 )
-SLOWNESS = ("proxy", "tls_slow", "server", "upload", "nagle", "stalled")  # as a wait for a CPU may look
+SLOWNESS = ("proxy", "server", "upload", "nagle", "stalled")  # as a wait for a CPU may look
 DIRECT_RULES = (old_tls, held_back)  # behind a proxy the round trip is that to it
 
 
