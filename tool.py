@@ -6679,8 +6679,9 @@ GROUP_RUNS, LEAST_RUNS, GROUP_SHARE = 20, 5, 0.15  # of two groups: least runs i
 GROUP_MADS = 3  # the gap between two groups is wider than so many of their spreads
 RHYTHM_ROWS, RHYTHM_RISK = 4, 0.003  # least rows of slow runs; how often chance may make a pattern of rows
 LARGE_PART = 0.2  # of a difference: a phase with a smaller part is not named
-LEAST_OTHERS, MAX_VALUES = 15, 8  # a field goes with 5 runs or more, beside so many others; its values
+FAR_TIMES = 4  # slow runs fall apart where some are slower than the rest of them by so many times as much
 MOST, FEW = 0.9, 0.1  # a field or finding goes with some runs: most of them have it, few others
+MAX_VALUES, LEAD_RISK = 8, 1e-4  # of such a field; how often chance may part the runs so clearly by one
 MAX_TRAITS, MAX_TRAIT = 16, 40  # short fields of a response; characters of a name, and of a value
 # Fields of each answer, or of its body: none of them tells where an answer came from.
 ABOUT_AN_ANSWER = (
@@ -6704,16 +6705,24 @@ class Companion(NamedTuple):
         return f"{self.name}: {self.value}"
 
 
+class Rhythm(NamedTuple):
+    """That a row of runs begins each so many runs (None where the number varies), and each so many us."""
+
+    every_runs: int | None
+    every_us: float
+    odd: Step | None = None  # a run that came besides
+
+
 class Slow(NamedTuple):
-    """The slow runs of a series, by their steps, in rows of runs one after the other; and how often a row
-    begins, where that is no chance.
+    """The slow runs of a series, by their steps, in rows of runs one after the other. They are of one kind:
+    others are `near` the usual ones, by comparison.
     """
 
     runs: Sequence[Step]
+    near: Sequence[Step]
     others: Sequence[Step]
     rows: Sequence[Sequence[Step]]
-    every_runs: int | None
-    every_us: float | None
+    rhythm: Rhythm | None
     companion: Companion | None
 
 
@@ -6738,24 +6747,41 @@ def traits_of(step: Step) -> dict[str, str]:
     traits = {name.lower(): decode(value) for name, value in short}
     if response and response.cache and response.cache.status:
         traits["cache"] = response.cache.status
+    if step.good:  # an error page has a size of its own
+        traits["body size"] = size_text(step.body_bytes)
     return {**traits, **step.facts, **({"family": family_of(ip)} if ip else {})}
 
 
-def find_companion(these: Sequence[Step], others: Sequence[Step]) -> Companion | None:
-    """Return what nearly all of these have and hardly any of the others, where it has few values in all: what
-    parts them best, of several the shortest.
+def chance_of_parting(having: int, others_having: int, these: int, others: int) -> float:
+    """Return how often chance gives so many of `these` what those have in all, or more: the upper tail of a
+    hypergeometric distribution.
     """
-    if len(these) < LEAST_RUNS or len(others) < LEAST_OTHERS:
-        return None
+    every, holders = these + others, having + others_having
+    ratio = tail = 1.0
+    for count in range(having, min(these, holders)):
+        ratio *= (holders - count) * (these - count) / ((count + 1) * (every - holders - these + count + 1))
+        tail += ratio
+    ways = math.comb(holders, having) * math.comb(every - holders, these - having)
+    return tail * (ways / math.comb(every, these))
+
+
+def find_companion(these: Sequence[Step], others: Sequence[Step]) -> Companion | None:
+    """Return what nearly all of these have and hardly any of the others, where chance would seldom part them
+    so by any of the fields that vary: what parts them best, of several the shortest.
+    """
     mine, theirs = (list(map(traits_of, part)) for part in (these, others))
-    frequent = collections.Counter(name for traits in mine for name in traits)
-    found = []
-    for name in (name for name, count in frequent.items() if count >= MOST * len(these)):
+    fields = {}  # those that vary
+    for name in dict.fromkeys(name for traits in mine for name in traits):
         own, other = (collections.Counter(traits.get(name) for traits in part) for part in (mine, theirs))
+        if 1 < len({*own, *other}) <= MAX_VALUES:
+            fields[name] = own, other
+    found = []
+    for name, (own, other) in fields.items():
         value, having = own.most_common(1)[0]
+        counts = (having, other[value], len(these), len(others))
         distinct = having >= MOST * len(these) and other[value] <= FEW * len(others)
-        if value and distinct and len({*own, *other}) <= MAX_VALUES:
-            found.append(Companion(name, value, having, other[value], len(these), len(others)))
+        if value and distinct and chance_of_parting(*counts) * len(fields) <= LEAD_RISK:
+            found.append(Companion(name, value, *counts))
     return min(
         found,
         key=lambda each: (each.others_having / each.others - each.having / each.these, len(each.trait)),
@@ -6763,22 +6789,59 @@ def find_companion(these: Sequence[Step], others: Sequence[Step]) -> Companion |
     )
 
 
-def find_rhythm(rows: Sequence[Sequence[Step]], count: int) -> tuple[int | None, float | None]:
-    """Return that each so many runs a row of slow ones begins, or about each so many us; None for neither.
+def rows_of(steps: Iterable[Step]) -> list[list[Step]]:
+    """Put steps of runs one after the other into one row."""
+    rows: list[list[Step]] = []
+    for step in steps:
+        if rows and step.turn.round == rows[-1][-1].turn.round + 1:
+            rows[-1].append(step)
+        else:
+            rows.append([step])
+    return rows
 
-    It is a rhythm if gaps at random, between so many rows in `count` runs, would seldom be so much alike.
+
+def rhythm_of(rows: Sequence[Sequence[Step]], count: int, risk: float) -> Rhythm | None:
+    """Return the rhythm of rows if gaps at random, between so many rows in `count` runs, would be so much
+    alike no more often than the `risk`.
     """
     starts = [row[0] for row in rows]
     gaps = [after.turn.round - before.turn.round for before, after in zip(starts, starts[1:])]
     if len(rows) < RHYTHM_ROWS or max(gaps) > 1.5 * min(gaps):
-        return None, None
+        return None
     rest, width = 1 - len(rows) / count, max(gaps) - min(gaps) + 1
     # With this chance, summed over m >= 2, all gaps lie in the window of `width` that begins at m: one gap
     # lies there with the chance rest^(m-1) * (1 - rest^width).
-    if (rest * (1 - rest**width)) ** len(gaps) / (1 - rest ** len(gaps)) > RHYTHM_RISK:
-        return None, None
+    if (rest * (1 - rest**width)) ** len(gaps) / (1 - rest ** len(gaps)) > risk:
+        return None
     times = [after.started_at - before.started_at for before, after in zip(starts, starts[1:])]
-    return gaps[0] if width == 1 else None, median(each.total_seconds() * 1e6 for each in times)
+    us = median(each.total_seconds() * 1e6 for each in times)
+    return Rhythm(gaps[0] if width == 1 else None, us)
+
+
+def find_rhythm(rows: Sequence[Sequence[Step]], count: int) -> Rhythm | None:
+    """Return the rhythm of all rows, or of all but a single run that chance put among them."""
+    found = rhythm_of(rows, count, RHYTHM_RISK)
+    for index, row in enumerate(rows) if not found else ():
+        rest = [*rows[:index], *rows[index + 1 :]]
+        part = rhythm_of(rest, count, RHYTHM_RISK / len(rows)) if len(row) == 1 else None
+        if part:
+            return part._replace(odd=row[0])
+    return found
+
+
+def split_slow(runs: Sequence[Step], usual: float, count: int) -> tuple[Sequence[Step], Sequence[Step]]:
+    """Part slow runs where they fall apart: those that are told, the far ones, and the rest of them. A single
+    far one is the rest where the others have a rhythm.
+    """
+    ordered = sorted(times_of("total", runs))
+    gaps = [((after - usual) / (before - usual), after) for before, after in zip(ordered, ordered[1:])]
+    times, least = max(gaps, default=(0, 0))
+    if times < FAR_TIMES:
+        return runs, []
+    far = [step for step in runs if step.timing.total >= least]
+    near = [step for step in runs if step.timing.total < least]
+    single = len(far) == 1 and find_rhythm(rows_of(near), count)
+    return (near, far) if single else (far, near)
 
 
 def find_slow(steps: Sequence[Step]) -> Slow | None:
@@ -6798,15 +6861,11 @@ def find_slow(steps: Sequence[Step]) -> Slow | None:
         if gap <= max(LEAST_SLOW_US, GROUP_MADS * max(spread(ordered[:below]), spread(ordered[below:]))):
             return None
         limit = ordered[below - 1]
-    runs = [step for step in steps if step.timing.total > limit]
     others = [step for step in steps if step.timing.total <= limit]
-    rows: list[list[Step]] = []
-    for step in runs:
-        if rows and step.turn.round == rows[-1][-1].turn.round + 1:
-            rows[-1].append(step)
-        else:
-            rows.append([step])
-    return Slow(runs, others, rows, *find_rhythm(rows, len(steps)), find_companion(runs, others))
+    slow = [step for step in steps if step.timing.total > limit]
+    runs, near = split_slow(slow, median(times_of("total", others)), len(steps))
+    rows = rows_of(runs)
+    return Slow(runs, near, others, rows, find_rhythm(rows, len(steps)), find_companion(runs, others))
 
 
 class Summary:
@@ -8280,10 +8339,10 @@ def slow_document(slow: Slow | None) -> dict[str, Any] | None:
     if slow is None:
         return None
     pattern: dict[str, Any] | None = None
-    if slow.every_runs:
-        pattern = {"every_runs": slow.every_runs}
-    elif slow.every_us:
-        pattern = {"every_s": round(slow.every_us / 1e6, 3)}
+    if slow.rhythm and slow.rhythm.every_runs:
+        pattern = {"every_runs": slow.rhythm.every_runs}
+    elif slow.rhythm:
+        pattern = {"every_s": round(slow.rhythm.every_us / 1e6, 3)}
     return {
         "runs": [step.turn.number for step in slow.runs],
         "median_ms": to_ms(median(times_of("total", slow.runs))),
@@ -9284,22 +9343,22 @@ def row_text(row: Sequence[Step]) -> str:
     return f"{numbers[0]}-{numbers[-1]}" if len(row) > 1 else numbers[0]
 
 
-def rhythm_text(every_runs: int | None, every_us: float | None) -> str | None:
-    """Say how often something came, where it came in a rhythm."""
-    if not every_us:
-        return None
-    apart, number = length_text(every_us), every_runs
-    if not number:
-        return f"about every {apart}"
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"every {number}{ending} run, {apart} apart"
+def rhythm_text(rhythm: Rhythm) -> str:
+    number, apart = rhythm.every_runs, length_text(rhythm.every_us)
+    text = f"about every {apart}"
+    if number:
+        ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+        text = f"every {number}{ending} run, {apart} apart"
+    return f"{text}, but for run {rhythm.odd.turn.number}" if rhythm.odd else text
 
 
 def when_text(slow: Slow, summary: Summary) -> str | None:
     """Say in what rhythm slow runs came, or when the only row of them was."""
     row, *rest = slow.rows
-    if slow.every_us or rest:
-        return rhythm_text(slow.every_runs, slow.every_us)
+    if slow.rhythm:
+        return rhythm_text(slow.rhythm)
+    if rest:
+        return None
     begin, end = (clock_text(step.started_at) for step in (row[0], row[-1]))
     if len(row) == 1:
         cold = "the first run alone: it may have met what was cold (names, caches, routes)"
@@ -9318,7 +9377,8 @@ def common_finding(slow: Slow) -> Finding | None:
 
 def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row]:
     """Say which runs are slow, and where it is known when they come, what goes with them, and why."""
-    own, usual = (median(times_of("total", part)) for part in (slow.runs, slow.others))
+    # A time that a run had: the median of an even number may lie between two kinds of slow.
+    own, usual = (nearest_rank(sorted(times_of("total", part)), 50) for part in (slow.runs, slow.others))
     counts = f"{len(slow.runs)} of {plural(len(summary.used), 'run')}"
     listed = and_more(list(map(row_text, slow.rows)), SHOWN_ROWS, ", …")
     often = "median " if len(slow.runs) > 1 else ""
@@ -9333,8 +9393,11 @@ def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row
         f"{phase} {whole_ms(phases[phase])}" for phase in large if phases[phase] >= LARGE_PART * (own - usual)
     ]
     excess = f"most of it {' and '.join(parts)}" if parts else None
-    companion = slow.companion and companion_text(slow.companion)
-    for text in (when_text(slow, summary), companion, why.text if why else excess):
+    companion, near = slow.companion and companion_text(slow.companion), None
+    if slow.near:
+        most = max(times_of("total", slow.near)) - usual
+        near = f"{plural(len(slow.near), 'other')} by up to {time_text(most)}"
+    for text in (when_text(slow, summary), companion, why.text if why else excess, near):
         if text:
             yield "", text
 
@@ -9430,8 +9493,9 @@ def not_good_rows(report: Report) -> Iterator[Row]:
             words = f"{name}{len(bad)} of {plural(len(steps), noun)}: {noun} {listed}{advice}"
             yield "Not good", Span(words, "bad")
             companion = find_companion(bad, good)
-            rhythm = rhythm_text(*find_rhythm([row for row in rows if not row[0].good], len(steps)))
-            yield from (("", text) for text in (rhythm, companion and companion_text(companion)) if text)
+            rhythm = find_rhythm([row for row in rows if not row[0].good], len(steps))
+            texts = (rhythm and rhythm_text(rhythm), companion and companion_text(companion))
+            yield from (("", text) for text in texts if text)
         yield from reason_rows(bad)
 
 

@@ -171,7 +171,25 @@ def test_rows_of_slow_runs_and_their_rhythm(values, rows, every):
     assert (slow and [[each.turn.number for each in row] for row in slow.rows]) == rows
     number, seconds = every or (None, None)
     if slow:
-        assert (slow.every_runs, slow.every_us) == (number, seconds and seconds * 1e6)
+        rhythm = slow.rhythm and (slow.rhythm.every_runs, slow.rhythm.every_us)
+        assert rhythm == (every and (number, seconds * 1e6))
+
+
+def test_of_two_kinds_of_slow_runs_the_far_ones_are_told():
+    """Some by 500 ms in a rhythm, some by 12 at random; or all by 500, one of them besides the rhythm."""
+    times = [520_000 if run % 5 == 2 else 20_000 for run in range(40)]
+    for run in (5, 16, 34):
+        times[run] = 32_000
+    first, when, *_, near = told_of(made(times))
+    assert first.startswith("8 of 40 runs, median 520 ms, the others 20: run 3, 8, 13, 18, 23, ")
+    assert (when, near) == ("every 5th run, 5.0 s apart", "3 others by up to 12.0 ms")
+    times[34] = 520_000
+    first, when, *_ = told_of(made(times))
+    assert (first[:12], when) == ("9 of 40 runs", "every 5th run, 5.0 s apart, but for run 35")
+    times = [520_000 if run % 5 == 2 else 20_000 for run in range(40)]
+    times[34] = 5_000_000  # one alone hides no rhythm
+    first, when, *_, near = told_of(made(times))
+    assert (when, near) == ("every 5th run, 5.0 s apart", "1 other by up to 4980 ms")
 
 
 def test_slow_runs_at_random_have_no_rhythm():
@@ -180,7 +198,7 @@ def test_slow_runs_at_random_have_no_rhythm():
     for seed in range(200):
         chance = random.Random(seed)
         slow = tool.find_slow(made([90_000 if chance.random() < 0.3 else 20_000 for _ in range(50)]))
-        named += slow is not None and slow.every_us is not None
+        named += slow is not None and slow.rhythm is not None
     assert named <= 2
 
 
@@ -247,11 +265,13 @@ def test_the_strip_over_time_has_the_medians_of_slices():
     ("these", "others", "values", "found"),
     [
         ([{"a": "x"}] * 9 + [{}], [{"a": "x"}] * 4 + [{}] * 36, 2, ("a", "x", 9, 4, 10, 40)),
+        ([{"a": "x"}] * 7, [{}] * 13, 2, ("a", "x", 7, 0, 7, 13)),
+        ([{"a": "x"}] * 10, [{"a": "y"}] * 10, 2, ("a", "x", 10, 0, 10, 10)),
         ([{"a": "x"}] * 8 + [{}] * 2, [{}] * 40, 2, None),
         ([{"a": "x"}] * 10, [{"a": "x"}] * 5 + [{}] * 35, 2, None),
         ([{"a": "x"}] * 5, [{}] * 15, 2, ("a", "x", 5, 0, 5, 15)),
         ([{"a": "x"}] * 4, [{}] * 15, 2, None),
-        ([{"a": "x"}] * 5, [{}] * 14, 2, None),
+        ([{"a": "x"}] * 5, [{}] * 13, 2, None),
         ([{"a": "x"}] * 5, [{"a": str(run % 7)} for run in range(15)], 8, ("a", "x", 5, 0, 5, 15)),
         ([{"a": "x"}] * 5, [{"a": str(run % 8)} for run in range(15)], 9, None),
         ([{"a": "x"}] * 5, [{"a": "x"}] * 15, 1, None),
@@ -272,7 +292,7 @@ def test_what_goes_with_some_runs_is_counted(these, others, values, found):
 def test_what_may_go_with_a_run_are_the_first_short_fields_of_its_answer():
     def kept(**fields):
         [step] = made([1], [fields])
-        return {name: value for name, value in tool.traits_of(step).items() if name != "protocol"}
+        return {name: value for name, value in tool.traits_of(step).items() if value[0] in "az1"}
 
     named = kept(Server="a", Date="x", Cookie="y", Long="z" * 41, Short="z" * 40, **{"n" * 41: "x"})
     assert named == {"server": "a", "short": "z" * 40}
