@@ -285,7 +285,7 @@ MAX_HTTP2_CHATTER = (
     1000  # frames without a body (SETTINGS, PING, credit); four more for each KiB of the bodies
 )
 MAX_FILE = 16 << 20  # that an option names, but for a body
-MAX_BODY = 1 << 30  # bytes of a request's body
+MAX_BODY = 1 << 30  # bytes of a request's body from a file
 MAX_DECODED = 4 << 20  # bytes of such a body that are decoded, to tell its type
 IDNA_DOTS = "\u3002\uff0e\uff61"  # between labels, as the dot (UTS #46 section 4)
 MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 1035 section 2.3.4)
@@ -1648,7 +1648,7 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
             meant = foreign(mask_location(f"https://{begun[1]}"))
             raise UsageError(f"{shown} has no scheme: did you mean '{meant}'?")
         what = shown if "://" in text or drop_userinfo else "the URL"
-        raise UsageError(f"{what} does not begin with http:// or https://")
+        raise UsageError(f"{what} does not begin with http:// or https://: expected https://host/path")
     scheme, authority, target = parts[1].lower(), parts[2], parts[3]
     _, at, authority = authority.rpartition("@")
     try:
@@ -1827,8 +1827,6 @@ def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, st
         if not text.startswith("@"):
             yield f"-H number {number} of {len(texts)}" if len(texts) > 1 else "-H", text
             continue
-        if text == "@":
-            raise UsageError("-H '@': expected a file name after @, or @- for standard input")
         data = read_local("-H", text[1:], seconds).removeprefix(codecs.BOM_UTF8)
         for line_number, line in enumerate(os.fsdecode(data).split("\n"), 1):
             if line.strip():
@@ -1970,14 +1968,10 @@ def load_body(given: Sequence[tuple[str, str]], seconds: float, typed: bool) -> 
     extension = ""
     for option, text in given:
         path, data = data_file(option, text), os.fsencode(text)
-        if path == "":
-            raise UsageError(f"{option} '@': expected a file name after @, or @- for standard input")
         if path is not None:
             data = read_local(option, path, seconds, MAX_BODY)
             extension = os.path.splitext(path)[1].lower() if len(given) == 1 else ""
         parts.append(data)
-        if sum(map(len, parts)) > MAX_BODY:
-            raise UsageError(f"{option}: the body is larger than {MAX_BODY >> 20} MiB")
     whole = b"&".join(parts)
     return whole, "" if typed else detect_type(whole, extension)
 
@@ -2550,11 +2544,7 @@ def check_files(args: argparse.Namespace) -> None:
         except OSError:  # later a connection may get that number
             raise UsageError(f"{option} '{path}': the descriptor {number} is not open") from None
     for (other, earlier), (option, path) in combinations(list_exports(args).items(), 2):
-        try:
-            same = os.path.realpath(earlier) == os.path.realpath(path) != "/dev/null"
-        except OSError:  # the current folder was removed
-            same = earlier == path
-        if same or (is_stdout(earlier) and is_stdout(path)):
+        if earlier == path != "/dev/null" or (is_stdout(earlier) and is_stdout(path)):
             raise UsageError(f"{other} and {option} both write to '{path}'")
 
 
