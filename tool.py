@@ -1642,7 +1642,7 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
     parts = re.match(r"(?i)(https?)://([^/?#\\]*)([^#]*)", text)
     if not parts:
         # It may be a password: it is repeated if it has a scheme, or begins with a host.
-        host = r"(?://)?((?:localhost|[\w-]+(?:\.[\w-]+)+|\[[^]]+\])(?::[0-9]+)?(?:[/?#].*)?)"
+        host = r"(?://)?((?:localhost|[\w.-]+\.(?:[A-Za-z]{2,}|[0-9]+)|\[[^]]+\])(?::[0-9]+)?(?:[/?#].*)?)"
         begun = re.fullmatch(host, text)
         if begun and not drop_userinfo and not is_credential("", os.fsencode(text)):
             meant = foreign(mask_location(f"https://{begun[1]}"))
