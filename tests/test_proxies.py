@@ -526,14 +526,6 @@ def test_the_environment_decides_the_road(server, variables, source):
     assert len(asked) == proxied
 
 
-def test_a_name_in_no_proxy_may_be_written_in_letters(run_tool, server):
-    mapping = f"www.xn--fsq092h.test:{server.port}:127.0.0.1"
-    env = {"http_proxy": "http://127.0.0.1:1", "no_proxy": "a.test, .示例.test"}
-    result = run_tool("--metrics-only", "--resolve", mapping, server.url(host="www.示例.test"), env=env)
-    assert result.code == 0, result.err
-    assert server.requests[0].values("Host") == [f"www.xn--fsq092h.test:{server.port}"]
-
-
 def test_the_option_wins_over_the_environment_and_no_proxy(server):
     with relay_proxy("http", server) as (proxy, asked):
         env = {"http_proxy": "http://127.0.0.1:1", "no_proxy": "*"}
