@@ -1390,7 +1390,7 @@ def read_local(option: str, path: str, seconds: float, limit: int = MAX_FILE) ->
 
 # ---------------------------------------------------------------------------------------------------------
 # 6. Budgets. Text -> thresholds in ms, in the order of SLO_KEYS; KEY.STAT is a budget for a series.
-UNITS = {"ms": 1, "s": 1000}
+UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
 
 def parse_number(text: str, zero: bool = False, unit: str = "") -> float:
@@ -1453,8 +1453,8 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
         phase = key.partition(".")[0]
         keys = BUDGET_KEYS.get(phase, SLO_KEYS)
         if key not in keys:
-            near = suggest(key if phase in BUDGET_KEYS else phase, keys)
-            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(keys)}{near}")
+            meant = f"; did you mean total.{key}={amount}?" if key in SLO_STATS else ""
+            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(keys)}{meant}")
         if key in thresholds:
             raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
         thresholds[key] = parse_budget(key, amount)
@@ -1849,38 +1849,21 @@ def parse_resolve(text: str) -> tuple[tuple[str, int], str]:
 
 
 def read_overrides(
-    args: argparse.Namespace, place: tuple[str, int], family: int
+    args: argparse.Namespace, place: tuple[str, int]
 ) -> tuple[dict[tuple[str, int], str], tuple[str, ...]]:
-    """Return the address that --resolve gives for each host and port; with --all-addresses, apart from these,
-    all of the family that it gives for the `place` of the URL. Raises UsageError.
+    """Return the address that --resolve gives last for each host and port; with --all-addresses, apart from
+    these, all that it gives for the `place` of the URL. Raises UsageError.
     """
     entries = list(map(parse_resolve, args.resolve))
     own = place if args.all_addresses else None
-    several = [address for each, address in entries if each == own]
-    fitting = tuple(address for address in several if is_ip(address, family))
-    seen = set()
-    for text, (each, address) in zip(args.resolve, entries):
-        known = (each, address) if each == own else each
-        if known in seen:
-            raise UsageError(f"--resolve '{text}': that was given before (--all-addresses takes several)")
-        seen.add(known)
-        if not (is_ip(address, family) or (fitting and each == own)):
-            raise UsageError(f"--resolve: -4, -6 or --interface excludes the address '{address}'")
-    if len(fitting) > MAX_ADDRESSES:
-        raise UsageError(
-            f"--resolve: {len(fitting)} addresses were given, {MAX_ADDRESSES} at most are measured"
-        )
-    return {each: address for each, address in entries if each != own}, fitting
+    several = dict.fromkeys(address for each, address in entries if each == own)
+    return {each: address for each, address in entries if each != own}, tuple(several)
 
 
 def choose_family(args: argparse.Namespace) -> int:
-    """Return the family of the addresses that are used; raises UsageError."""
-    family = next((each for each, name in FAMILY_NAMES.items() if vars(args)[name.lower()]), socket.AF_UNSPEC)
-    own = ip_family(args.interface or "")  # AF_UNSPEC of the name of a network interface
-    if own and not is_ip(args.interface, family):
-        option = "-4" if args.ipv4 else "-6"
-        raise UsageError(f"{option} and --interface '{args.interface}' exclude each other")
-    return own or family
+    """Return the family of the addresses that are used."""
+    given = (family for family, name in FAMILY_NAMES.items() if vars(args)[name.lower()])
+    return next(given, ip_family(args.interface or ""))  # AF_UNSPEC of the name of a network interface
 
 
 def parse_expect(text: str | None) -> tuple[range, ...]:
@@ -1919,15 +1902,6 @@ def parse_count(option: str, text: str) -> int:
         return count
     what = f"number of {'runs' if option == '--count' else 'days'}, a whole one from 1 to {MAX_COUNT}"
     raise UsageError(f"{option} '{clip(text)}': expected a {what}")
-
-
-def parse_duration(text: str) -> int:
-    """Read a time in seconds, minutes or hours, as seconds; raises UsageError."""
-    found = re.fullmatch("([0-9]{1,9})([smh]?)", text)
-    seconds = int(found[1]) * {"m": 60, "h": 3600}.get(found[2], 1) if found else 0
-    if 1 <= seconds <= LONGEST_TIME:
-        return seconds
-    raise UsageError(f"--duration '{text}': expected a whole number, from 1s to 24h: 90, 90s, 5m, 2h")
 
 
 def detect_type(data: bytes, extension: str) -> str:
@@ -2204,15 +2178,19 @@ FOREIGN_OPTIONS = """
 --keepalive --keep-alive = --reuse sends every run on the connection of the one before
 --compare --diff = --versus WORDS compares it with other options, --baseline FILE with an earlier export
 --verify --no-verify --no-check-certificate = certificates are verified, unless -k is given
---host --sni --connect-to = --resolve HOST:PORT:ADDR takes the name of the URL to another address
+--host --sni --ip --connect-to = --resolve HOST:PORT:ADDR takes the name of the URL to another address
 --auth --token --bearer --oauth2-bearer --netrc --anyauth --digest --ntlm --negotiate --basic =
   credentials go by -u USER:PASSWORD, or as -H "Authorization: Bearer …"
 -U --proxy-user = credentials of a proxy go into the URL of -x, as user:password@ before its host
---noproxy = set the variable NO_PROXY; -x '' goes without any proxy
+--noproxy --no-proxy = -x '' goes without any proxy; the variable NO_PROXY names hosts that need none
 -p --proxytunnel = leave it out: -x knows its way, with CONNECT for https
 -w --write-out --format --csv --export = every report has the times: --metrics-only, or --json - as JSON
 -o --output -O --remote-name -N --no-buffer = leave it out: the body is not kept; --json PATH has the report
 -v --verbose -D --dump-header = leave it out: the report has the connection, -i the header fields too
+--trace --trace-ascii = -i shows the header fields
+-V = --version
+--color --no-color = set the variable NO_COLOR for no colours, FORCE_COLOR for colours
+--concurrency --rate --warmup -Z --parallel = no load is made: one request after the other (wrk, hey, k6)
 --connect-timeout = use -m, which holds for all of it
 --retry = nothing is sent twice: run it again when it exits with 75
 --http2 = leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given
@@ -2223,16 +2201,16 @@ FOREIGN_OPTIONS = """
 -F --form = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
 -G --get --data-urlencode = encode it before, the query into the URL: -d sends its data as it is
 --max-redirs --max-redirects = this is fixed: -L follows 10 redirects at most
--Z --parallel --next -K --config --limit-rate = there is one URL, no configuration file and no other speed
+--next -K --config --limit-rate = there is one URL, and no configuration file
 """
 BARE_FLAGS = "46aBfgGiIjJkLlMnNOpqRsSvVZ#"  # of curl's options of one letter those without a value
 
 
-EXAMPLES = f"""\
+HELP = f"""\
 exit codes (the first that applies, from the top):
   130 ended by SIGINT, 143 by SIGTERM, 129 by SIGHUP
    64 usage error: the command line or a file it names is wrong; nothing sent
-   70 this machine refuses a thread, memory or a descriptor; nothing sent; or an internal error
+   70 this machine refuses a thread, memory, a descriptor; or an internal error
    47 more than {MAX_REDIRECTS} redirects with -L
    75 network or TLS failure, deadline included, on any step
    73 a report could not be written
@@ -2241,25 +2219,15 @@ exit codes (the first that applies, from the top):
     0 success
 
 examples:
-  httphases https://example.com/
-      where does the time go?
-  httphases -L --compact http://example.com/
-      a redirect chain, one line a step
-  httphases --metrics-only --slo ttfb=300,total=1000 -m 5 https://example.com/
-      a probe: exit 4 when too slow, 75 when broken
-  httphases --count 50 --interval 0.5 --slo ttfb.p95=300 https://example.com/
-      does it happen every time?
-  httphases https://example.com/ --versus --http1.1
-      which is faster: this request, or the same over HTTP/1.1?
-  httphases --duration 5m https://example.com/
-      what changes while I deploy?
-  httphases --compact --prometheus example.prom https://example.com/
-      for node_exporter's textfile collector
+  httphases -L https://example.com/                      where does the time go?
+  httphases --metrics-only --slo ttfb=300 -m 5 https://example.com/      a probe
+  httphases --count 50 --interval 0.5 https://example.com/    is it always slow?
+  httphases https://example.com/ --versus --http1.1             which is faster?
+  httphases --duration 5m https://example.com/           what changes meanwhile?
 
-A time may have a unit: 300ms, 2s. Reported times are milliseconds, sizes are bytes as
-transferred. HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR,
-NO_COLOR, FORCE_COLOR and COLUMNS are honoured; with --otlp OTEL_SERVICE_NAME and
-OTEL_RESOURCE_ATTRIBUTES too.
+Times may have a unit: 300ms, 2s, 5m, 1h. HTTP_PROXY, HTTPS_PROXY, ALL_PROXY,
+NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR, NO_COLOR, FORCE_COLOR and COLUMNS count;
+with --otlp OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES too.
 """
 
 
@@ -2274,72 +2242,77 @@ class AppendData(argparse.Action):
         namespace.data = [*namespace.data, (option_string, values)]
 
 
-SLO_HELP = f"budgets in ms for {', '.join(SLO_KEYS)}; exit 4 when exceeded. "
-SLO_HELP += f"In a series also KEY.STAT=MS: {', '.join(SLO_STATS)}. "
-SLO_HELP += "With --versus or --baseline also KEY=+MS, KEY=+N%%: the median may be so much higher"
-OPTIONS = {  # by group: the spellings (the first long one names the value), the value (flags have none), help
+SLO_HELP = f"budgets in ms: {', '.join(SLO_KEYS)}; KEY.STAT of a series: {', '.join(SLO_STATS)}; "
+SLO_HELP += "KEY=+MS, +N% with --vs or --baseline"
+# By group: the spellings (the first long one names the value), the value (flags have none), and what --help
+# says. It does not list what is accepted for users of curl alone.
+OPTIONS = {
     "request": (
-        ("-X --request --method", "METHOD", f"one of {', '.join(METHODS)} (default: GET, with -d POST)"),
+        ("-X --request --method", "METHOD", f"one of {', '.join(METHODS)}"),
         ("-I --head", "", "the same as -X HEAD"),
-        ("-d --data --data-ascii --data-binary", "DATA", "request body: text, @FILE or @-; joined with &"),
-        ("--data-raw", "DATA", "request body: text alone, @ means nothing"),
-        ("-H --header", "'NAME: VALUE'", "add a header, or those in @FILE, one a line; may be repeated"),
+        ("-d --data --data-ascii --data-binary", "DATA", "the body: text, @FILE or @-; joined with &"),
+        ("--data-raw", "DATA", "the body: text alone, @ means nothing"),
+        ("-H --header", "'NAME: VALUE'", "a header, or @FILE with one a line; repeatable"),
         ("-A --user-agent", "TEXT", "the same as -H 'User-Agent: TEXT'"),
         ("-e --referer", "URL", "the same as -H 'Referer: URL'"),
-        ("-b --cookie", "'NAME=VALUE'", "the same as -H 'Cookie: NAME=VALUE'; several are joined"),
+        ("-b --cookie", "'NAME=VALUE'", "the same as -H 'Cookie: NAME=VALUE'"),
         ("-u --user", "USER:PASSWORD", "the same as -H 'Authorization: Basic …'"),
-        ("--compressed", "", "accept gzip, deflate, br, zstd; nothing is decoded, sizes are as transferred"),
+        ("--compressed", "", "accept gzip, deflate, br, zstd; decode nothing"),
         ("--url", "URL", "the URL, in place of one without an option"),
-        ("-g --globoff", "", "accepted for users of curl, without effect: no URL is a pattern"),
+        ("-g --globoff", "", ""),
         ("-L --location --follow", "", f"follow up to {MAX_REDIRECTS} redirects, each a step"),
-        ("-m --max-time --timeout", "SECONDS", "give up after this time (default: 20; --all-addresses: 5)"),
-        ("-f --fail", "", "exit 22 when the last status is 400 or more"),
-        ("--expect", "STATUS[,STATUS]", "exit 22 unless the last status is named: 200, 200-299, or 2xx,401"),
+        (
+            "-m --max-time --timeout",
+            "TIME",
+            f"give up after it ({DEFAULT_MAX_TIME:g} s; 5 with --all-addresses)",
+        ),
+        ("-f --fail", "", "exit 22 if the last status is 400 or more"),
+        ("--expect", "STATUS[,STATUS]", "exit 22 unless it is one of: 200, 2xx, 200-299"),
     ),
     "connection": (
         ("-4 --ipv4", "", "use IPv4 addresses only"),
         ("-6 --ipv6", "", "use IPv6 addresses only"),
-        ("--resolve", "HOST:PORT:ADDR", "use ADDR for HOST:PORT, without a lookup; may be repeated"),
-        ("-x --proxy", "URL", f"proxy ({', '.join(PROXY_SCHEMES)}); '' for none, not even the environment's"),
-        ("--unix-socket", "PATH", "connect to this unix socket, for every step, in place of TCP"),
-        ("--interface", "NAME_OR_ADDRESS", "connect from this network interface or address of the machine"),
+        ("--resolve", "HOST:PORT:ADDR", "use ADDR, without a lookup; repeatable"),
+        ("-x --proxy", "URL", f"{', '.join(PROXY_SCHEMES)}; '' for none at all"),
+        ("--unix-socket", "PATH", "connect to this unix socket, in place of TCP"),
+        ("--interface", "NAME_OR_ADDRESS", "connect from there"),
         ("--no-http2 --http1.1", "", "do not offer HTTP/2"),
     ),
     "TLS": (
-        ("-k --insecure --ignore-ssl", "", "verify no certificate; allow old protocols and weak ciphers"),
+        ("-k --insecure --ignore-ssl", "", "verify no certificate; allow old protocols too"),
         ("--cacert --ca-bundle", "PATH", "trust the CAs in this PEM file, and no others"),
-        ("--cert", "PATH", "client certificate (PEM, with its chain); only the URL's own origin sees it"),
-        ("--key", "PATH", "its private key (PEM), where that is not in the same file"),
-        ("--key-password-file", "PATH", "a file whose first line is the password of that key"),
+        ("--cert", "PATH", "client certificate (PEM), for the URL's origin"),
+        ("--key", "PATH", "its private key, if in a file of its own"),
+        ("--key-password-file", "PATH", "its first line is the password of that key"),
     ),
     "series": (
-        ("--count", "N", f"measure N times (1 to {MAX_COUNT}; --versus: {DEFAULT_ROUNDS}) and sum them up"),
-        ("--duration", "TIME", "measure for so long (90s, 5m, 2h), and say what changes meanwhile"),
-        ("--interval", "SECONDS", "from start to start (default: 1; --versus: 0)"),
-        ("--reuse", "", "send every run after the first on the connection of the one before"),
-        ("--all-addresses", "", "measure each address of the name, one after the other, and compare them"),
-        ("--versus --vs", "WORDS", "compare it with these options, or with another URL; may be repeated"),
-        ("--baseline", "FILE", "compare with an earlier --json export of a series (--count is 20)"),
+        ("--count", "N", f"measure N times, up to {MAX_COUNT} (--versus: {DEFAULT_ROUNDS})"),
+        ("--duration", "TIME", "measure for so long, and say what changes"),
+        ("--interval", "TIME", "from start to start (1 s; --versus: 0)"),
+        ("--reuse", "", "send every run on the connection of the first"),
+        ("--all-addresses", "", "measure each address of the name, and compare"),
+        ("--versus --vs", "WORDS", "compare with these options or URL; repeatable"),
+        ("--baseline", "FILE", "compare with an earlier --json of a series"),
     ),
     "output (default: a drawn waterfall)": (
-        ("-i --include", "", "show the response's header fields in the waterfall, credentials as ***"),
-        ("-s --silent", "", "no report, no warning: the files alone, and why a step failed or a budget did"),
-        ("-S --show-error", "", "accepted for users of curl, without effect"),
+        ("-i --include", "", "show header fields in it, credentials as ***"),
+        ("-s --silent", "", "only files, and why a step or budget failed"),
+        ("-S --show-error", "", ""),
         ("--compact", "", "one line a step"),
         ("--metrics-only", "", "one line of key=value tokens a step"),
-        ("--json", "PATH", "write the JSON export; - for standard output (the report moves to stderr)"),
-        ("--har", "PATH", "write an HTTP archive (HAR 1.2); - for standard output"),
+        ("--json", "PATH", "write the JSON export; - for standard output"),
+        ("--har", "PATH", "write an HTTP archive (HAR 1.2); - for stdout"),
     ),
     "into the systems that watch": (
-        ("--prometheus", "PATH", "write metrics for node_exporter's textfile collector; - for stdout"),
-        ("--label", "TEXT", "tell this probe from others, in all that is written for machines"),
-        ("--otlp", "PATH", "write a trace of each run for OpenTelemetry, one a line; - for stdout"),
-        ("--propagate", "", "with --otlp: name the trace to the server, in traceparent (W3C)"),
+        ("--prometheus", "PATH", "write metrics for node_exporter; - for stdout"),
+        ("--label", "TEXT", "tell this probe from others in what is written"),
+        ("--otlp", "PATH", "write a trace of each run for OpenTelemetry"),
+        ("--propagate", "", "name the trace to the server, in traceparent"),
     ),
     "latency budgets": (
         ("--slo", "KEY=MS[,KEY=MS]", SLO_HELP),
-        ("--slo-file", "PATH", "read budgets from a file, one KEY=MS a line; --slo wins"),
-        ("--cert-days", "N", "exit 4 when a certificate of the server's ends in less than N days"),
+        ("--slo-file", "PATH", "the same from a file, one a line; --slo wins"),
+        ("--cert-days", "N", "exit 4 if a certificate ends in less than N days"),
     ),
     "about": (
         ("-h --help", "", "show this and exit"),
@@ -2407,14 +2380,31 @@ def split_words(words: Iterable[str]) -> Iterator[str]:
             yield word
 
 
+def help_text(width: int) -> str:
+    """Return what --help prints, in so many columns."""
+    import textwrap
+
+    lines = ["usage: httphases [OPTIONS] URL", ""]
+    lines += textwrap.wrap(
+        "Make one HTTP request, or a chain of redirects, and say where the time went.", width
+    )
+    wrapper = textwrap.TextWrapper(width, subsequent_indent=" " * 32, break_on_hyphens=False)
+    for title, options in OPTIONS.items():
+        lines += ["", f"{title}:"]
+        for text, value, explanation in options:
+            names = f"{', '.join(text.split())} {value}".rstrip()
+            lines += wrapper.wrap(f"  {names:<28}  {explanation}") if explanation else []
+    return "\n".join([*lines, "", HELP])
+
+
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(mask_location(message))
 
-    def parse_all(self, argv: Sequence[str] | None) -> argparse.Namespace:
-        """Parse a whole command line; raises UsageError, or Answered by --help and --version."""
-        # With -4 and -6 among the options, argparse would take the -1 of `-m -1` for another.
-        self._has_negative_number_optionals.clear()
+    def parse_all(self, argv: Sequence[str] | None, width: int) -> argparse.Namespace:
+        """Parse a whole command line; raises UsageError, or Answered by --help, in `width` columns, and
+        --version.
+        """
         words = list(sys.argv[1:] if argv is None else argv)
         end = words.index("--") if "--" in words else len(words)
         words[:end] = split_words(words[:end])
@@ -2423,7 +2413,7 @@ class Parser(argparse.ArgumentParser):
                 raise UsageError(f"{word[:-2].rstrip('=')}: '--' cannot be a value")
         args, unknown = self.parse_known_args(words)
         if args.help or args.version:
-            raise Answered(self.format_help() if args.help else f"httphases {__version__}\n")
+            raise Answered(help_text(width) if args.help else f"httphases {__version__}\n")
         given = args.urls + unknown  # argparse takes -0 for a number, and so for a URL
         strange = [word for word in given if word.startswith("-")]
         if strange:
@@ -2434,35 +2424,23 @@ class Parser(argparse.ArgumentParser):
         return args
 
 
-def build_parser(width: int) -> Parser:
-    """Return the parser of the table above; --help takes `width` columns."""
-    # No Python ships translations of what argparse says; looking for them all the same takes 1 ms.
-    vars(argparse)["_"] = str
-    parser = Parser(
-        prog="httphases",
-        usage="httphases [OPTIONS] URL",
-        description="Make one HTTP request, or follow a redirect chain, and say where the time went.",
-        epilog=EXAMPLES,
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=width),
-        allow_abbrev=False,
-        add_help=False,
-    )
-    # Every argument is in a group. For one in no group argparse makes a help formatter at once, which imports
-    # dataclasses and inspect on Python 3.14, and shutil with bz2 where it is told no width.
-    positional = parser.add_argument_group("positional arguments")
-    positional.add_argument("urls", nargs="*", metavar="URL", help="http:// or https:// URL")
-    for title, options in OPTIONS.items():
-        group = parser.add_argument_group(title)
-        for text, value, explanation in options:
-            spellings = text.split()
-            kind: dict[str, Any] = {"metavar": value}
-            if not value:
-                kind = {"action": "store_true"}
-            elif NAMES[spellings[0]] == "data":
-                kind.update(action=AppendData, dest="data", default=[])
-            elif spellings[0] in COLLECTED:
-                kind.update(action="append", default=[])
-            group.add_argument(*spellings, help=explanation, **kind)
+def build_parser() -> Parser:
+    """Return the parser of the table above."""
+    parser = Parser(prog="httphases", allow_abbrev=False, add_help=False)
+    # For an argument in no group argparse makes a help formatter at once, which imports dataclasses and
+    # inspect on Python 3.14, and shutil with bz2.
+    group = parser.add_argument_group()
+    group.add_argument("urls", nargs="*")
+    for text, value, _ in (option for options in OPTIONS.values() for option in options):
+        spellings = text.split()
+        kind: dict[str, Any] = {"metavar": value}
+        if not value:
+            kind = {"action": "store_true"}
+        elif NAMES[spellings[0]] == "data":
+            kind.update(action=AppendData, dest="data", default=[])
+        elif spellings[0] in COLLECTED:
+            kind.update(action="append", default=[])
+        group.add_argument(*spellings, **kind)
     return parser
 
 
@@ -2482,7 +2460,11 @@ def choose_series(args: argparse.Namespace) -> Series:
         times = parse_count("--count", args.count)
     expected = "seconds, for example 0.5 or 500ms, or 0 for one after the other"
     interval = parse_time("--interval", args.interval, interval, expected, zero=True)
-    duration = None if args.duration is None else parse_duration(args.duration)
+    duration = None
+    if args.duration is not None:
+        duration = math.ceil(
+            parse_time("--duration", args.duration, 0, "a time, from 1s to 24h: 90, 5m or 2h")
+        )
     return Series(times, interval, args.reuse, False, args.all_addresses, (), duration)
 
 
@@ -2494,8 +2476,13 @@ def check_conflicts(args: argparse.Namespace) -> None:
     """Raise UsageError unless there is one URL, and for options that exclude each other or name nothing."""
     if not args.url:
         raise UsageError("no URL given: httphases [OPTIONS] URL; --help shows more")
+    urls = [word for word in args.url if re.match("(?i)https?://", word)]
+    if args.baseline and any(os.path.isfile(word) for word in args.url):
+        advice = "measure with --baseline FILE URL"
+        raise UsageError(f"--baseline takes one file: an export cannot be compared with another, {advice}")
     if len(args.url) > 1:  # they may be halves of a header: none is repeated
-        raise UsageError(f"expected one URL, got {len(args.url)} words: quotes around a header?")
+        why = "to compare: URL --vs URL" if len(urls) == len(args.url) else "quotes around a header?"
+        raise UsageError(f"expected one URL, got {len(args.url)} words: {why}")
     for option in PATHS:
         if getattr(args, NAMES[option]) == "":
             raise UsageError(f"{option} '': expected a path")
@@ -2647,8 +2634,7 @@ def own_options(
     own = read_headers_given(words or args, patience)  # first: the URL may be the rest of a bad header
     headers = (*without_fields(base.request.headers if base else (), field_names(own)), *own)
     url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
-    family = choose_family(args)
-    overrides, addresses = read_overrides(args, url.place, family)
+    overrides, addresses = read_overrides(args, url.place)
     request = read_request(args, patience, url, headers)
     options = base or Options(request, NO_SECRETS, environ, series=choose_series(args))
     return options._replace(
@@ -2659,7 +2645,7 @@ def own_options(
         insecure=args.insecure,
         ca_bundle=read_ca_bundle(args.cacert, patience),
         proxy=args.proxy,
-        family=family,
+        family=choose_family(args),
         overrides=overrides,
         series=options.series._replace(addresses=addresses),
         identity=read_identity(args, patience),
@@ -2708,7 +2694,7 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
     import shlex
 
     try:
-        args = parser.parse_all(shlex.split(words))
+        args = parser.parse_all(shlex.split(words), width=80)
     except ValueError:
         raise UsageError("its words have a quote that is not closed, or end in a backslash") from None
     except Answered:
@@ -2758,8 +2744,7 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
     """Return the options of a side; raises UsageError as for a command line of its own."""
     given = {name: value for name, value in vars(own).items() if value not in (None, False, [])}
     merged = argparse.Namespace(**{**vars(args), **given})
-    replaced = [parse_resolve(text)[0] for text in own.resolve]
-    merged.resolve = [text for text in args.resolve if parse_resolve(text)[0] not in replaced] + own.resolve
+    merged.resolve = args.resolve + own.resolve
     if own.ipv4 or own.ipv6:
         merged.ipv4, merged.ipv6 = own.ipv4, own.ipv6
     check_conflicts(merged)
@@ -2795,8 +2780,8 @@ def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Opt
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
     """Read and check the whole command line; raises UsageError, or Answered. --help takes `width` columns."""
     read_local.cache_clear()
-    parser = build_parser(width)
-    args = parser.parse_all(argv)
+    parser = build_parser()
+    args = parser.parse_all(argv, width)
     check_conflicts(args)
     check_files(args)
     options = choose_options(args, environ)
@@ -3201,6 +3186,7 @@ CONNECT_HINTS = {
     errno.EPERM: FORBIDDEN_HINT,
     errno.EADDRNOTAVAIL: "No local port is left for it (`ss -tan` lists them: keep connections in use, or "
     "raise ip_local_port_range), or this machine has no address to go there from.",
+    errno.ENODEV: "--interface names no network interface of this machine: `ip link` lists them.",
     errno.EINVAL: "The route leads nowhere, or a link-local address lacks its zone (fe80::1%25eth0).",
 }
 UNIX_HINTS = {  # of connect() on a unix socket (unix(7))
@@ -3222,6 +3208,7 @@ PROXY_HINTS = {
     403: "The proxy's policy forbids this target or port: ask whoever runs the proxy.",
     **dict.fromkeys((502, 503, 504), OUT_OF_REACH),
 }
+REFUSED_LOGIN = "The proxy refused the user name and password: check them, and that it takes Basic."
 SOCKS_HINTS = {
     0x04: OUT_OF_REACH,
     0x05: "The target refused the proxy: check the target's port, and whether the service runs.",
@@ -3229,6 +3216,8 @@ SOCKS_HINTS = {
 }
 # Replies after which another address of the target may do better.
 SOCKS_NEXT_ADDRESS = (0x01, 0x03, 0x04, 0x05, 0x06, 0x08)
+CODE_HINT = "Look at the server's log; --http1.1 tells whether HTTP/2 is at fault."
+CUT_HINT = "The server cut this one answer short, and keeps the connection: look at its log."
 RESET_HINTS = {
     "HTTP_1_1_REQUIRED": "Ask over HTTP/1.1 with --http1.1.",
     "REFUSED_STREAM": "The server did not process the request, most likely overloaded: try again.",
@@ -3267,7 +3256,7 @@ def protocol_error(message: str, hint: str = BROKEN_SERVER) -> NetworkError:
 
 
 def family_option(options: Options) -> str:
-    if options.interface and is_ip(options.interface):
+    if options.interface and is_ip(options.interface, options.family):
         return "--interface {}".format(options.interface.partition("%")[0])
     return "-4" if options.family == socket.AF_INET else "-6"
 
@@ -3341,6 +3330,9 @@ def not_http(line: bytes) -> NetworkError:
     """Say what came in place of a status line of HTTP."""
     if line[:2] in (b"\x15\x03", b"\x16\x03"):
         message, hint = "the server speaks TLS on this port, not plain HTTP", "Ask for https:// instead."
+    elif re.match(rb"(?s)\x00..\x04.\x00{4}", line):  # an HTTP/2 SETTINGS frame
+        message = "the server speaks HTTP/2 without TLS on this port (gRPC, h2c), not HTTP/1.1"
+        hint = "Ask a port that speaks HTTP/1.1 or TLS: HTTP/2 is measured over TLS alone."
     elif not line.strip():
         message, hint = "the answer begins with a blank line, where HTTP has its status line", BROKEN_SERVER
     elif line.startswith(b"HTTP/"):
@@ -3384,6 +3376,8 @@ def explain_socks5(error: Any, proxy: Proxy, tried: int) -> NetworkError:
 # 12b. Alerts. The same for TLS: what alerts, and OpenSSL's errors and verdicts, mean.
 OLD_SERVER = "The server may be an old one: -k also allows old TLS versions and weak ciphers."
 TLS_SETTINGS = "Look at the TLS settings of both sides (here: of OpenSSL), and at the server's log."
+CHANGED_HINT = "Look at what lies between: a network card, a router or a tunnel changes what passes it."
+BAD_RECORDS = ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "BAD_RECORD_TYPE", "BAD_DECRYPT")  # as OpenSSL says it
 TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> what it means, and what to try
     "handshake_failure": ("the server accepted nothing we offered", OLD_SERVER),
     "protocol_version": ("the server refused the TLS versions offered", OLD_SERVER),
@@ -3401,6 +3395,7 @@ TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> wha
     "UNSUPPORTED_PROTOCOL": ("the server offers only TLS versions that are not allowed here", OLD_SERVER),
     "UNSAFE_LEGACY_RENEGOTIATION_DISABLED": ("the server needs unsafe legacy TLS renegotiation", OLD_SERVER),
     "DH_KEY_TOO_SMALL": ("the server's Diffie-Hellman key is too small to be safe", OLD_SERVER),
+    **dict.fromkeys(("bad_record_mac", *BAD_RECORDS), ("bytes were changed on the way", CHANGED_HINT)),
 }
 CLIENT_CERT_HINTS = {  # by `TlsFailure.client_cert`
     None: "Give a client certificate with --cert PATH, and its key with --key PATH if that is apart.",
@@ -3419,6 +3414,8 @@ VERDICTS = {  # those whose words differ from version to version, or are hard to
     67: "the key of a CA in the certificate's chain is too small to be safe",
     68: "a signature in the certificate's chain is made with a hash too weak to be safe",
 }
+NAME_CONSTRAINTS = (47, 48)  # a name outside of the permitted ones, or among the excluded ones
+NAME_CONSTRAINT = b"\x06\x03\x55\x1d\x1e"  # the extension's object identifier, in DER (RFC 5280 4.2.1.10)
 TO_THE_SECOND = "%Y-%m-%d %H:%M:%S UTC"
 
 
@@ -3590,6 +3587,10 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
         return issuer_error(failure)
     if isinstance(failure.error, ssl.SSLCertVerificationError):
         rejected = f"the certificate was rejected: {failure.error.verify_message}"
+        if failure.code in NAME_CONSTRAINTS:
+            tied = [each for each in failure.stream.tap.certificates[1:] if NAME_CONSTRAINT in each]
+            names = and_more([certificate_name(parse_certificate(each)) for each in tied], 2)
+            rejected += f" (names are constrained by {foreign(names)})" if tied else ""
         return NetworkError("tls", VERDICTS.get(failure.code, rejected), INSECURE_HINT)
     if failure.stream.stray and not failure.stream.established:
         where = "{}:{}".format(*failure.place)
@@ -3670,7 +3671,7 @@ def resolve(host: str, port: int, options: Options, log: Log) -> list[Peer]:
     if literal and not is_ip(literal, options.family):
         family, option = FAMILY_NAMES[options.family], family_option(options)
         hint = f"It is an address of the other family: leave out {option}."
-        raise NetworkError("dns", f"{host} is no {family} address, and {option} asks for one", hint)
+        raise NetworkError("dns", f"{literal} is no {family} address, and {option} asks for one", hint)
     if literal:
         return [literal_peer(literal, port)]
     try:
@@ -3730,6 +3731,7 @@ class Stream:
         self.arrived = 0  # when the last of them did (both perf_counter_ns)
         self.truncated = False  # TLS ended without close_notify
         self.in_bulk = False  # large reads are wanted: no instant inside them matters
+        self.records_left = math.inf  # how many may come that hold no data
         self.alpn: str | None = None  # the protocol that was agreed on, if any (RFC 7301)
 
     def watch(self, log: Log) -> None:
@@ -4084,14 +4086,15 @@ class TlsStream(Stream):
         return TlsInfo(self._tls.version(), cipher and cipher[0], self.alpn, certificates, tuple(path))
 
     def read_into(self, view: memoryview) -> int:
-        count, records = self._decrypt(view), 0
+        count = self._decrypt(view)
         while count is None:
+            self.records_left -= 1
+            if self.records_left < 0:
+                raise protocol_error(UNASKED)
             if not self._pull():
                 self.truncated = True
                 return 0
-            count, records = self._decrypt(view), records + (not self.in_bulk)
-            if records > MAX_IDLE:
-                raise protocol_error(f"{records} TLS records came in a row that hold no data")
+            count = self._decrypt(view)
         return count
 
     def ciphertext(self) -> bytes:
@@ -4139,7 +4142,7 @@ class TlsStream(Stream):
         """Read one record, or in bulk as much as there is, and give it to OpenSSL; False at the end."""
         if self.in_bulk:
             self._inner.send_until_readable()  # the last byte of an upload ends `in_bulk`
-        self._inner.in_bulk = self.in_bulk
+        self._inner.in_bulk, self._inner.records_left = self.in_bulk, self.records_left
         count = self._pull_bulk() if self.in_bulk else self._pull_record()
         self._incoming.write(self._buffer[:count])
         return count > 0
@@ -4519,7 +4522,8 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
         except EOFError as ended:
             line = ended.args[0]
             if not line:
-                raise
+                whole = f"the chunked body ended after {log.received} bytes in whole chunks"
+                raise protocol_error(f"{whole}, without the last one of size 0", CLOSED_EARLY) from None
         size = line.partition(b";")[0].strip(b" \t")
         length = parse_digits(size.lstrip(b"0") or size[:1], 16)  # any number of zeros, but one digit
         if length is None:
@@ -4661,7 +4665,6 @@ class Stage:
         self.log = setup.log
         self.request, self.options = setup.request, setup.options
         self.proxy = setup.route.proxy  # the one that may be at fault here; None: the target alone may
-        self.is_direct = setup.route.proxy is None
 
     def to_send(self) -> bytes | memoryview:
         """Return what this stage has to send next, empty for nothing. The stream below it asks."""
@@ -4792,6 +4795,7 @@ class Exchange(Stage):
         return self.blame(NetworkError("timeout", message, hint), history)
 
 
+IDLE_RACE_NS = 300_000_000  # ns within which a server that closes an idle connection meets a request on it
 KEPT_HINT = (
     "That connection was kept from an earlier run; the server may have closed it in that moment. Nothing is "
     "sent twice: the next run connects anew. Compare the server's idle time-out with --interval."
@@ -4854,6 +4858,10 @@ class Http1Exchange(Exchange):
             return "the response had no length: the end of the connection was its end"
         return None
 
+    def _read_idle(self) -> None:
+        line = self.reader.line(MAX_HEADER_BYTES)
+        raise protocol_error(f"{UNASKED}: '{foreign(line)}'")
+
     def to_send(self) -> bytes | memoryview:
         piece = next(self._pieces, b"")
         if not piece and self.log.sent is None:
@@ -4875,6 +4883,9 @@ class Http1Exchange(Exchange):
             stream.source = silence  # the rest of the request is not wanted (RFC 9112 section 9.5)
         read_response_body(self.reader, self.request.method, response, self.log)
         self.log.done = stream.arrived
+        if self.reader.left:
+            cause = ": its Content-Length is too small" if content_length(response.headers) else ""
+            self.log.notes += (f"{self.reader.left} bytes or more came behind the end of the answer{cause}",)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5129,12 +5140,6 @@ class Http2Exchange(Exchange):
         self._length: int | None = None  # bytes of the body, where the response announces them
         self._held_since = 0  # when (perf_counter_ns) the window was used up that holds the body back now
 
-    def stuck(self, limit: str, history: Log) -> NetworkError:
-        found = super().stuck(limit, history)
-        if self.reader.goaway:
-            found.message += f"; before that, {self.reader.goaway.message}"
-        return found
-
     def reuse_obstacle(self) -> str | None:
         if self.reader.goaway:
             return shown_words(self.reader.goaway.message, self.options.secrets)
@@ -5157,20 +5162,31 @@ class Http2Exchange(Exchange):
                 asked = self.log.sent is not None or self._given_up
                 if asked and self.log.received == self._length and not self.reader.left:
                     self._ended = True
-        except EOFError:
+        except (EOFError, OSError) as stopped:
             if self.reader.goaway:
                 raise self.reader.goaway from None
-            if not self.log.response:
+            if not (self.log.response and isinstance(stopped, EOFError)):
                 raise
             ended = f"the connection ended after {self.log.received} bytes, before the end of the response"
             raise protocol_error(ended, CLOSED_EARLY) from None
         response, received = self.log.response, self.log.received
         if response is None:
             raise protocol_error("the HTTP/2 stream ended without a response")
+        if received and not has_body(self.request.method, response.status):
+            message = (
+                f"the answer to {self.request.method}, {response.status}, has a body of {received} bytes"
+            )
+            raise protocol_error(f"{message}, where HTTP has none", HTTP2_HINT)
         if self._length not in (None, received):
             raise protocol_error(f"the body has {received} bytes, its content-length says {self._length}")
         self.log.done = stream.arrived
         self.reader.close_stream(self._stream, not (self._body or self._given_up))
+
+    def stuck(self, limit: str, history: Log) -> NetworkError:
+        found = super().stuck(limit, history)
+        if self.reader.goaway:
+            found.message += f"; before that {self.reader.goaway.message}"
+        return found
 
     def to_send(self) -> bytes:
         """Return first all other frames, then as much of the body as the windows allow."""
@@ -5289,7 +5305,7 @@ class Http2Exchange(Exchange):
         self.reader.return_credit(length + more)
 
     def _reset(self, code: str) -> NetworkError:
-        hint = RESET_HINTS.get(code, "Look at the server's log; --http1.1 tells whether HTTP/2 is at fault.")
+        hint = CUT_HINT if code == "NO_ERROR" else RESET_HINTS.get(code, CODE_HINT)
         return protocol_error(f"the server reset the HTTP/2 stream ({code})", hint)
 
     def _go_away(self, payload: bytes) -> None:
@@ -5297,7 +5313,7 @@ class Http2Exchange(Exchange):
         last, code = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF, http2_error(payload[4:8])
         words = f": {foreign(payload[8:])}" if payload[8:].strip() else ""
         message = f"the server closed the HTTP/2 connection ({code}{words})"
-        self.reader.goaway = protocol_error(message, self._reset(code).hint)
+        self.reader.goaway = protocol_error(message, RESET_HINTS.get(code, CODE_HINT))
         if last < self._stream:
             raise self.reader.goaway
 
@@ -5398,9 +5414,11 @@ def open_socket(family: int, interface: str | None) -> socket.socket:
         except OSError:
             pass  # an emulation or a sandbox may not have it: the figures are coarser then
     try:
-        if interface is not None and is_ip(interface):
+        if interface and is_ip(interface):
+            if not is_ip(interface, family):
+                raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
             made.bind((interface, 0))
-        elif interface is not None:
+        elif interface:
             made.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, os.fsencode(interface))
     except OSError:
         made.close()
@@ -5682,7 +5700,8 @@ class Tls(Hop):
     def explain(self, error: Exception, history: Log) -> NetworkError:
         if isinstance(error, EOFError):
             message = "the server closed the connection during the TLS handshake"
-            return NetworkError("tls", message, HUNG_UP)
+            hint = "If the proxy speaks plain HTTP, give it as -x http://{}:{}.".format(*self.place)
+            return NetworkError("tls", message, hint if self.proxy else HUNG_UP)
         if not isinstance(error, ssl.SSLError):
             if self.proxy:
                 return super().explain(error, history)
@@ -5698,10 +5717,10 @@ class Tls(Hop):
             return super().stuck(limit, history)
         message = f"the TLS handshake was not finished within {limit}"
         hint = "The server accepts connections but no handshake: it is overloaded, or does not speak TLS."
-        if not self.is_direct:
+        opener = self.below and self.below.proxy
+        if opener:
             hint = (
-                "The proxy has opened the way, and then all is silent: the server behind it is overloaded or "
-                "does not speak TLS, or the way to it drops packets."
+                f"The proxy {opener.shown} opened the way, but the target behind it is silent: look at that."
             )
         return NetworkError("timeout", message, hint)
 
@@ -5733,11 +5752,14 @@ class Tunnel(Hop):
         if not 200 <= response.status < 300:
             hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
             if response.status == 407 and proxy_authorization(self.request, self.proxy):
-                hint = "The proxy refused the user name and password: check them, and that it takes Basic."
+                hint = REFUSED_LOGIN
             logins = b", ".join(values_of(response.headers, "proxy-authenticate")).lower()
             if response.status == 407 and logins and b"basic" not in logins:
                 hint = "The proxy wants another login than Basic (NTLM, Negotiate, …): none is known here."
             answer = f"{response.status} {foreign(response.reason)}"
+            for name in ("proxy-status", "x-squid-error", "location"):
+                said = response.get(name)
+                answer += f" ({name}: {foreign(said)})" if said else ""
             raise NetworkError("proxy", f"the proxy {self.proxy.shown} refused the tunnel: {answer}", hint)
         if self.reader.left:  # before anything was sent through it: the target cannot have spoken
             shown = f"the proxy {self.proxy.shown}"
@@ -5863,11 +5885,12 @@ class Way:
         self._log.sockets = before.sockets
         self._log.idle = time.perf_counter_ns() - (before.done or 0)
         connection.setblocking(False)  # a message that has begun to come may never end
-        self._stream.in_bulk = False  # what comes is counted by records
+        self._stream.in_bulk, self._stream.records_left = False, MAX_IDLE
         gone = exchange.check_idle(self._log.idle)
         if gone:
             return gone
         connection.setblocking(True)
+        self._stream.records_left = math.inf
         # What holds for the connection, not for that request alone.
         self._log.connected = before.connected
         self._log.tls, self._log.cert_notes = before.tls, before.cert_notes
@@ -5945,10 +5968,14 @@ class Way:
             found = explain_lookup(hop.place[0], hop.options, error, took / 1000, resolver)
         else:
             found = stage.explain(error, history)
-        if history.kept and history.first_byte is None and found.kind in ("network", "protocol"):
-            found.kind, found.hint = "protocol", KEPT_HINT
-            if getattr(error, "errno", 0) == errno.ETIMEDOUT:
-                found.hint = FORGOTTEN_HINT.format(history.idle / 1e9)
+        if history.first_byte is None and not isinstance(error, (NetworkError, ssl.SSLError)):
+            happened, late = history.cert_notes, time.perf_counter_ns() - history.start > IDLE_RACE_NS
+            if history.kept and getattr(error, "errno", 0) == errno.ETIMEDOUT:
+                found.kind, found.hint = "protocol", FORGOTTEN_HINT.format(history.idle / 1e9)
+            elif history.kept and not late:
+                found.kind, found.hint = "protocol", KEPT_HINT
+            elif "wanted" in happened and "sent" not in happened:
+                found.hint = f"The server asked for a client certificate, and got none (--cert). {found.hint}"
         return stage.blame(found, history)
 
     def keep(self) -> tuple[Way | None, str | None]:
@@ -7553,6 +7580,20 @@ def silences(case: Case) -> Found:
         yield Finding("stalled", "xfer", longest.us, "seen", text)
 
 
+def refusal_notes(step: Step, status: int) -> Iterator[str]:
+    """Say whom a server did not know by the name that it was asked for, and what a proxy refused itself."""
+    url, hosts = step.request.url, values_of(step.sent_headers, "host")
+    if status == 421:
+        named = f", and {server_name(url.host)} in TLS" if url.secure else ""
+        asked = decode(hosts[0]) if hosts else url.authority
+        yield f"421: the server does not answer here for {asked}{named}"
+    forwarder = step.route.forwarder(url)
+    if forwarder and status in (403, 407):
+        told = status == 407 and "proxy-authorization" in field_names(step.sent_headers)
+        who = f"the proxy {forwarder.shown}{', or the server behind it,' * (status == 403)}"
+        yield f"{who} refused the request ({status}). {REFUSED_LOGIN if told else PROXY_HINTS[status]}"
+
+
 def step_notes(step: Step) -> Iterator[str]:
     """Say if a step may have been refused for its client certificate or the lack of one, and if its redirect
     forgets TLS.
@@ -7563,6 +7604,7 @@ def step_notes(step: Step) -> Iterator[str]:
     if tls.client_cert and status in (400, 401, 403, 421):
         yield "the client certificate of --cert was shown; the server refused the request"
     yield from step.notes
+    yield from refusal_notes(step, status)
     url, location = step.request.url, (step.answer and step.answer.get("location")) or ""
     plain = f"http://{re.escape(bracketed(url.host))}:{url.port}(?![0-9])"
     if url.secure and status in REDIRECTS and re.match(plain, location, re.IGNORECASE):
@@ -10413,20 +10455,10 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
 # ---------------------------------------------------------------------------------------------------------
 # 30c. Main, from argv to exit code. Signals; where errors become codes.
 def prepare_side(side: Variant, pool: ConnectionPool) -> None:
-    """Read and open what a side needs, so that a UsageError is raised now, and not in a later run."""
-    url, interface = side.options.request.url, side.options.interface
+    """Read what a side needs, so that a UsageError is raised now, and not in a later run."""
+    url = side.options.request.url
     if url.secure and side.name:  # else the first step tells
         pool.contexts(side.name).get(target_role(url, side.options), ("http/1.1",))
-    if interface is None:
-        return
-    try:
-        if not is_ip(interface):
-            socket.if_nametoindex(interface)  # of a name that is too long the kernel takes the beginning
-        open_socket(ip_family(interface) or socket.AF_INET, interface).close()
-    except OSError as error:
-        names = ", ".join(name for _, name in socket.if_nameindex())
-        why = f"{reason_of(error).lower()}; the interfaces here are {names}"
-        raise UsageError(f"--interface '{clip(interface, MAX_FOREIGN)}': {why}") from None
 
 
 def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store: TakeStore) -> int:

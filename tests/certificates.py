@@ -87,6 +87,7 @@ class Authority:
         ca: bool = False,
         subject: Any = None,
         serial: int | None = None,
+        permitted: str | None = None,
     ) -> tuple[Any, Any]:
         """Issue (key, certificate), valid `days` from now; signed by itself where `issuer` is None."""
         from cryptography import x509
@@ -109,6 +110,9 @@ class Authority:
         by_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
         own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         builder = builder.add_extension(by_key, critical=False).add_extension(own, critical=False)
+        if permitted:
+            names = x509.NameConstraints([x509.DNSName(permitted)], None)
+            builder = builder.add_extension(names, critical=True)
         if sans:
             builder = builder.add_extension(x509.SubjectAlternativeName(_alternatives(sans)), critical=False)
         return key, builder.sign(signing, hashes.SHA256())

@@ -401,7 +401,7 @@ def call_tool(base_environment: dict[str, str]) -> Iterator[Callable[..., Result
             main = importlib.import_module(TOOL.stem).main
 
         def call(*arguments: Any, env: dict[str, str] | None = None) -> Result:
-            return call_main(main, tuple(map(str, arguments)), {**base_environment, **(env or {})})
+            return ended(call_main(main, tuple(map(str, arguments)), {**base_environment, **(env or {})}))
 
         yield call
 
@@ -427,7 +427,7 @@ def call_main(main: Callable[..., int], words: tuple[str, ...], env: dict[str, s
         seconds = time.monotonic() - start
         assert not thread.is_alive(), f"the program did not end: {words}"
         assert codes, f"the program raised an exception: {words}"
-        return ended(Result(words, codes[0], read_back(out), read_back(err), seconds, kept[0]))
+        return Result(words, codes[0], read_back(out), read_back(err), seconds, kept[0])
 
 
 def read_back(stream: TextIO) -> str:

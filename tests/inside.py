@@ -5,20 +5,14 @@ A run here is quick, where a test needs many; `run_tool` (conftest.py) is for wh
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import io
-import json
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-from checks import check_schema
-from conftest import TOOL, Result, ended, own_delay
+from conftest import TOOL, Result, call_main, ended
 
 
 def _load_tool() -> Any:
@@ -34,22 +28,12 @@ tool = sys.modules.get("tool") or _load_tool()
 
 
 def here(*arguments: Any, env: dict[str, str] | None = None) -> Result:
-    """Run the program in this process, with no environment but `env`; `out` is its JSON export.
-
-    The lines of --metrics-only go nowhere.
-    """
-    words = tuple(os.fspath(word) for word in arguments)
-    said = io.StringIO()
-    start, kept = time.monotonic(), own_delay()
-    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, env or {}, clear=True):
+    """Run the program as `call_tool` does, with no environment but `env`; `out` is its JSON export."""
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "out.json")
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-            code = tool.main(["--metrics-only", "--json", str(path), *words])
-        out = path.read_text("utf-8") if path.exists() else ""
-    seconds = time.monotonic() - start
-    if out:
-        check_schema(json.loads(out))
-    return ended(Result(words, int(code), out, said.getvalue(), seconds, own_delay() - kept))
+        words = ("--metrics-only", "--json", path, *arguments)
+        result = call_main(tool.main, tuple(os.fspath(word) for word in words), env or {})
+        return ended(result._replace(out=path.read_text("utf-8") if path.exists() else ""))
 
 
 def only_step(result: Result, code: int = 0) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import importlib.util
 import itertools
 import json
 import os
@@ -33,9 +34,7 @@ import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Union
-
-import pytest
+from typing import Any, Callable, NamedTuple, NoReturn, Union
 
 from paths import go_first
 
@@ -43,6 +42,19 @@ PATIENCE = 30.0
 """Seconds after which a server that does not start, or a thread that does not end, fails the test."""
 PATIENCE_WITH_PROGRAMS = 60.0
 """The same for a program to start, which many tests share: its imports take long on a busy machine."""
+
+
+def skip(reason: str) -> NoReturn:
+    """Skip the test that needs what is not here; the benches have no need of pytest otherwise."""
+    import pytest
+
+    pytest.skip(reason)
+
+
+def need(module: str, reason: str) -> None:
+    """Skip the test where a module is not installed."""
+    if importlib.util.find_spec(module) is None:
+        skip(reason)
 
 
 def can_listen(host: str) -> bool:
@@ -290,7 +302,7 @@ def fill_queue(listener: socket.socket, held: contextlib.ExitStack) -> None:
         except OSError:
             filler.close()
             return
-    pytest.skip("this system answers every SYN, however full the queue")
+    skip("this system answers every SYN, however full the queue")
 
 
 def somebody_calls(port: int) -> bool:
@@ -480,7 +492,7 @@ def free_port() -> int:
             except OSError:
                 continue
         return port
-    pytest.skip("no free port below those that the kernel gives away")
+    skip("no free port below those that the kernel gives away")
 
 
 @contextlib.contextmanager
@@ -565,10 +577,10 @@ def _name_socket(host: str | None) -> socket.socket:
         except OSError as error:
             sock.close()
             if error.errno != errno.EADDRINUSE:
-                pytest.skip(f"no DNS server of our own on port 53: {error}")
+                skip(f"no DNS server of our own on port 53: {error}")
         else:
             return sock
-    pytest.skip("no free loopback address for a DNS server")
+    skip("no free loopback address for a DNS server")
 
 
 @contextlib.contextmanager
@@ -684,7 +696,7 @@ def http2_server(
     The query of a URL says what it is to do: status, size, location, wait and xfer (seconds, as in `Reply`);
     the path /echo answers with the request as JSON.
     """
-    pytest.importorskip("hypercorn", reason="hypercorn, the HTTP/2 server, is not installed")
+    need("hypercorn", "hypercorn, the HTTP/2 server, is not installed")
     port_file = folder / "hypercorn.port"
     command = [__file__, "http2", str(port_file), str(certificate or ""), host]
     with _program("https" if certificate else "http", command, port_file) as program:
@@ -696,7 +708,7 @@ def http_proxy(
     folder: Path, *, credentials: str | None = None, certificate: Path | None = None
 ) -> Iterator[Program]:
     """Run proxy.py: absolute-form requests and CONNECT, with `user:password` and over TLS when given."""
-    pytest.importorskip("proxy", reason="proxy.py, the HTTP proxy, is not installed")
+    need("proxy", "proxy.py, the HTTP proxy, is not installed")
     port_file = folder / "proxy.port"
     options = "--hostname 127.0.0.1 --port 0 --num-workers 1 --num-acceptors 1 --log-level ERROR"
     command = ["-m", "proxy", *options.split(), "--port-file", str(port_file), "--data-dir", str(folder)]
@@ -711,7 +723,7 @@ def http_proxy(
 @contextlib.contextmanager
 def socks5_proxy(folder: Path, *, credentials: str | None = None) -> Iterator[Program]:
     """Run tiny-proxy as a SOCKS5 server, with `user:password` when given."""
-    pytest.importorskip("tiny_proxy", reason="tiny-proxy, the SOCKS5 server, is not installed")
+    need("tiny_proxy", "tiny-proxy, the SOCKS5 server, is not installed")
     port_file = folder / "socks5.port"
     with _program("socks5", [__file__, "socks5", str(port_file), credentials or ""], port_file) as program:
         yield program
@@ -791,12 +803,12 @@ def debian_program(
     """
     program = shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
     if not program:
-        pytest.skip(f"{name} is not installed")
+        skip(f"{name} is not installed")
     with started([program, *arguments], log, env) as process:
         give_up = time.monotonic() + PATIENCE_WITH_PROGRAMS
         while not accepts(port):
             if process.poll() is not None or time.monotonic() > give_up:
-                pytest.skip(f"{name} does not start here: {log.read_text(errors='replace')[-300:]}")
+                skip(f"{name} does not start here: {log.read_text(errors='replace')[-300:]}")
             time.sleep(0.02)
         yield
 

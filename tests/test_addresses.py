@@ -182,14 +182,6 @@ def test_a_zone_id_chooses_the_interface_and_is_not_sent():
     assert {request.values("Host")[0] for request in server.requests} == {f"[::1]:{server.port}"}
 
 
-@pytest.mark.parametrize(("option", "host"), [("-6", "127.0.0.1"), ("-4", "[::1]")])
-def test_a_literal_of_the_family_that_is_excluded_is_a_dns_failure(option, host):
-    step = failure(here(option, f"http://{host}:1/"), "dns", "dns")
-    assert f"and {option} asks for one" in step["error"]["message"]
-    assert option in step["error"]["hint"]
-    assert step["network"]["attempts"] == []
-
-
 # --- names resolved by hand -----------------------------------------------------------------------
 
 

@@ -127,13 +127,16 @@ def test_the_family_chooses_among_the_addresses(run_tool, option, address, other
     port, names = free_port(), {"web.test": ["127.0.0.1", "::1"]}
     with http_server(port=port), http_server(host="::1", port=port), dns_server(names) as resolver:
         words = ("--all-addresses", option, "--json", "-", f"http://web.test:{port}/")
-        given = resolved(port, names["web.test"])
-        results = [run_tool(*words, resolver=resolver.address), run_tool(*given, *words)]
-        refused = run_tool(*resolved(port, [other]), *words)
-    for result in results:
-        (run,) = json.loads(result.out)["runs"]
-        assert (result.code, run["target"], run["steps"][0]["network"]["ip"]) == (0, address, address)
-    check_usage_error(refused, f"--resolve: -4, -6 or --interface excludes the address '{other}'")
+        result = run_tool(*words, resolver=resolver.address)
+        given = run_tool(*resolved(port, names["web.test"]), *words)
+    (run,) = json.loads(result.out)["runs"]
+    assert (result.code, run["target"], run["steps"][0]["network"]["ip"]) == (0, address, address)
+    errors = {run["target"]: run["steps"][0]["error"] for run in json.loads(given.out)["runs"]}
+    assert given.code == 75 and errors[address] is None
+    assert (
+        f"{other} is no IPv" in errors[other]["message"]
+        and f"{option} asks for one" in errors[other]["message"]
+    )
 
 
 @pytest.mark.parametrize(("zone", "kind"), [({}, "dns"), ({"web.test": None}, "timeout")])

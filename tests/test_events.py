@@ -271,13 +271,8 @@ def test_another_address_is_said_and_one_that_was_there_before_is_not(watching, 
     assert addresses[-1] == "127.0.0.1"
 
 
-def test_a_duration_is_seconds_minutes_or_hours():
-    texts = {"1": 1, "90": 90, "90s": 90, "5m": 300, "24h": 86400, "0090s": 90}
-    assert {text: tool.parse_duration(text) for text in texts} == texts
-
-
 def test_what_is_no_duration_is_refused(call_tool, server):
-    for text in ["", *"0 0s 25h 86401 1d 1.5 1e3 -1 5M ٥ m".split(), "5 m"]:
+    for text in ["", *"0 0s 25h 86401 1d -1 5M ٥ m".split(), "5 m"]:
         check_usage_error(call_tool(f"--duration={text}", server.url()), f"--duration '{text}'", "5m")
     check_usage_error(call_tool("--duration", "1", "--count", "2", server.url()), "--count", "--duration")
     check_usage_error(

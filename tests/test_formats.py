@@ -112,13 +112,6 @@ def test_the_reason_of_a_failed_step_stands_on_stderr_beside_the_metrics(call_to
     assert "refused" in result.err
 
 
-def test_a_body_that_breaks_off_has_its_bytes_in_the_metrics(call_tool):
-    with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")) as server:
-        [line] = call_tool("--metrics-only", server.url()).metrics()
-    assert (line["status"], line["bytes"], line["error"]) == ("0", "4", "protocol")
-    assert float(line["ttfb"]) > 0
-
-
 def test_the_proxy_is_named_in_the_metrics(call_tool):
     with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")) as proxy:
         secret = f"http://user:hunter2@{proxy.authority}"

@@ -112,6 +112,14 @@ def options(authority: Any, holder: Holder) -> tuple[Any, ...]:
 # --- shown to the target ---------------------------------------------------------------------------
 
 
+def test_a_connection_that_is_cut_for_want_of_a_certificate_says_that_first(authority):
+    with scripted(lambda peer: peer.read_request(), tls=asking(authority)) as server:
+        step = failure(here("-m", "10", "--cacert", authority.file, server.url()), "protocol", "wait")
+    assert step["error"]["hint"].startswith(
+        "The server asked for a client certificate, and got none (--cert). "
+    )
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_server_that_requires_a_certificate_sees_it(authority, holder, version):
     apart = ("--cert", holder.certificate, "--key", holder.key)
@@ -378,11 +386,6 @@ def test_the_password_of_a_key_may_come_from_standard_input(authority, holder, r
     with remembering(asking(authority)) as (server, seen):
         run_tool("--cacert", authority.file, *given, server.url(), stdin=b"secret")
     assert seen == ["me"]
-
-
-def test_standard_input_is_read_for_one_option_alone(holder):
-    given = ("--cert", holder.both, "--key-password-file", "-", "-d", "@-")
-    check_usage_error(here(*given, "https://127.0.0.1:1/"), "-d", "--key-password-file")
 
 
 @pytest.fixture

@@ -145,14 +145,3 @@ def test_what_a_response_does_not_say_is_null(call_tool):
 
 
 # --- failures -------------------------------------------------------------------------------------
-
-
-def test_a_failure_has_the_response_so_far(call_tool):
-    head = "HTTP/1.1 200 OK\r\nContent-Type: text/x-test\r\nContent-Length: 10\r\n\r\n"
-    with scripted(sending(f"{head}half")) as server:
-        document = call_tool("--json", "-", server.url()).json()
-    [step] = document["steps"]
-    assert (step["response"]["status"], step["response"]["bytes"]) == (200, 4)
-    assert step["response"]["content_type"] == "text/x-test"
-    assert step["timing"]["ttfb_ms"] is not None
-    assert (document["summary"]["final_status"], document["summary"]["final_bytes"]) == (None, 4)

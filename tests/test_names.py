@@ -99,13 +99,6 @@ def test_without_the_package_the_advice_is_to_write_the_xn_form(run_tool, server
     assert host in result.err and "idna" in result.err and "write its xn-- form" in result.err
 
 
-def test_without_the_package_a_name_of_no_proxy_gets_the_same_advice(run_tool, server):
-    env = {"http_proxy": "http://127.0.0.1:1", "no_proxy": "127.0.0.1,bücher.test"}
-    result = run_tool(server.url(), env=env, without=("idna",))
-    assert (result.code, result.out, server.accepted) == (64, "", 0)
-    assert "NO_PROXY" in result.err and "write its xn-- form" in result.err
-
-
 def test_without_the_package_a_redirect_there_is_a_failed_step_that_says_so(run_tool):
     with http_server({"/": redirect("http://bücher.test/")}) as server:
         result = run_tool("-L", "--compact", server.url(), without=("idna",))

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import urllib.request
@@ -182,17 +181,6 @@ def test_of_a_failure_neither_the_phase_under_way_nor_its_time_is_told(measured)
     assert metrics.value("last_run_timestamp_seconds")
 
 
-def test_a_body_that_is_cut_has_its_first_byte_and_status(measured):
-    with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")) as server:
-        metrics, document = measured(server.url(), code=75)
-    [step] = document["steps"]
-    assert set(metrics.durations()) == {"dns", "connect", "wait"}
-    assert metrics.value("request_ttfb_seconds") == seconds(step["timing"]["ttfb_ms"])
-    assert metrics.value("response_status_code") == 200
-    assert metrics.value("response_body_size_bytes") == 4
-    assert metrics.value("request_elapsed_seconds") is None
-
-
 def test_the_steps_before_a_failure_are_told(measured):
     with refused_port() as port, http_server({"/": redirect(f"http://127.0.0.1:{port}/")}) as first:
         metrics, _ = measured("-L", first.url(), code=75)
@@ -326,36 +314,8 @@ def test_runs_without_any_address_have_no_label_of_one(measured):
 # --- the file -------------------------------------------------------------------------------------
 
 
-def test_on_stdout_it_is_alone_and_the_report_is_on_stderr(run_tool, server):
-    result = run_tool("--compact", "--prometheus", "-", server.url())
-    assert result.code == 0
-    assert Metrics(result.out).value("success") == 1
-    assert "Step 1: 200" in result.err
-
-
-def test_a_new_file_may_be_read_by_whoever_collects_it(start_tool, server, tmp_path):
-    """Cron's umask is often 077; a file that is there keeps its mode."""
-    path, umask = tmp_path / "out.prom", lambda: os.umask(0o077)
-    for mode in (0o644, 0o640):
-        process = start_tool("-s", "--prometheus", path, server.url(), preexec_fn=umask)
-        assert process.wait(PATIENCE) == 0
-        assert stat.S_IMODE(path.stat().st_mode) == mode
-        path.chmod(0o640)
-
-
 EVENTS = []
 sys.addaudithook(lambda name, details: name == "os.rename" and EVENTS.append(details[:2]))
-
-
-def test_no_reader_ever_finds_half_a_file(call_tool, server, tmp_path):
-    """It is written under a name that the textfile collector does not read, and renamed."""
-    path = tmp_path / "out.prom"
-    EVENTS.clear()
-    assert call_tool("--compact", "--prometheus", path, server.url()).code == 0
-    [(temporary, _)] = [each for each in EVENTS if each[1] == "out.prom"]
-    assert os.path.basename(temporary) == temporary, "beside the file: both are names in its folder"
-    assert not temporary.endswith(".prom")
-    assert os.listdir(tmp_path) == ["out.prom"]
 
 
 CODES = {

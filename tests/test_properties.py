@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import ssl
-import string
 
 import pytest
 
@@ -82,15 +81,6 @@ def test_a_url_is_refused_or_comes_out_normal(text):
 
 
 @steadily
-@given(url_like, st.booleans())
-def test_a_password_in_a_url_is_never_repeated(text, dropping):
-    error = attempt(tool.parse_url, f"https://user:{SECRET}@{text}", dropping)
-    shown = str(error.message) if isinstance(error, tool.UsageError) else error.text
-    assume("@" not in text and SECRET not in text)
-    assert SECRET not in shown
-
-
-@steadily
 @given(st.dictionaries(st.sampled_from(tool.SLO_KEYS), st.floats(1e-9, 1e15), min_size=1))
 def test_every_well_formed_budget_is_read_as_it_stands(budgets):
     text = " , ".join(f" {key.upper()} = {value!r} " for key, value in budgets.items())
@@ -134,20 +124,6 @@ def test_a_proxy_is_refused_or_whole_and_its_password_never_shown(text):
     assert SECRET not in (found.message if isinstance(found, tool.UsageError) else found.shown)
     if not isinstance(found, tool.UsageError):
         assert found.host and 1 <= found.port <= 65535
-
-
-@steadily
-@given(st.text(string.ascii_lowercase + "." + string.digits, min_size=1, max_size=20), any_text)
-def test_no_proxy_of_a_host_covers_it_among_others(host, others):
-    url = attempt(tool.parse_url, f"http://{host}/")
-    assume(not isinstance(url, tool.UsageError))
-    environ = {"all_proxy": "p.test", "no_proxy": f"{others.replace('*', '')}, {host}"}
-    options = tool.Options(tool.Request("GET", url, (), None), tool.NO_SECRETS, environ)
-    route = attempt(tool.route_to, url, options)
-    if isinstance(route, tool.UsageError):
-        assert not others.isascii(), "a name that cannot be told"
-    else:
-        assert route.source == "NO_PROXY"
 
 
 # --- redirects ------------------------------------------------------------------------------------

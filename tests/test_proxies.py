@@ -67,17 +67,9 @@ def test_every_road_leads_to_every_target(roads, targets, authority, road, targe
     assert network["port"] == int(port.rpartition(":")[2])
 
 
-def test_the_metrics_line_shows_the_proxy(call_tool, roads, server):
-    for road in ("socks5h", "direct"):
-        way = ["-x", roads[road]] if roads[road] else []
-        [line] = call_tool("--metrics-only", *way, server.url()).metrics()
-        assert (line["proxy"], line["status"], line["ip"]) == (roads[road] or "direct", "200", "127.0.0.1")
-
-
 # --- whose time is whose --------------------------------------------------------------------------
 
-DELAY = 0.08
-"""Seconds that one phase is made to last; longer when the machine was too busy to tell."""
+DELAY = 0.3
 
 
 def phases_of(road, target):
@@ -96,22 +88,19 @@ MATRIX = [
 
 @pytest.mark.parametrize(("road", "target", "phase"), MATRIX)
 def test_a_delay_is_found_in_its_phase_on_every_road(authority, tls, road, target, phase):
-    """A busy machine can begin to measure a phase late: a longer delay is tried before that counts."""
-    for delay in (DELAY, 2 * DELAY, 8 * DELAY, 40 * DELAY):
-        late = {each: delay * (each == phase) for each in tool.PHASES}
-        reply = Reply(body=b"hello", wait=late["wait"], xfer=late["xfer"])
-        secured = tls if target == "https" else None
-        with http_server({"/": reply}, tls=secured, tls_delay=late["tls"]) as server:
-            words = ["-m", "60", "--cacert", authority.file, server.url()]
-            with contextlib.ExitStack() as held:
-                if road != "direct":
-                    relay = relay_proxy(road, server, late["connect"], tls if road == "https" else None)
-                    proxy, _ = held.enter_context(relay)
-                    words += ["-x", proxy]
-                step = only_step(here(*words))
-        if step["timing"][f"{phase}_ms"] >= delay * 1000 - EDGE:
-            return
-    raise AssertionError(step["timing"])
+    """A busy machine may begin to measure a phase late, by less than half of the delay."""
+    late = {each: DELAY * (each == phase) for each in tool.PHASES}
+    reply = Reply(body=b"hello", wait=late["wait"], xfer=late["xfer"])
+    secured = tls if target == "https" else None
+    with http_server({"/": reply}, tls=secured, tls_delay=late["tls"]) as server:
+        words = ["-m", "60", "--cacert", authority.file, server.url()]
+        with contextlib.ExitStack() as held:
+            if road != "direct":
+                relay = relay_proxy(road, server, late["connect"], tls if road == "https" else None)
+                words += ["-x", held.enter_context(relay)[0]]
+            timing = only_step(here(*words))["timing"]
+    assert timing[f"{phase}_ms"] >= DELAY * 500, timing
+    assert max(tool.PHASES, key=lambda each: timing[f"{each}_ms"]) == phase, timing
 
 
 @pytest.mark.needs("root", "linux")
@@ -219,8 +208,12 @@ def test_a_missing_or_wrong_password_is_a_refusal_by_the_proxy(
 
 
 def test_a_407_to_a_plain_request_is_the_response(proxy_with_password, server):
-    step = only_step(here("-x", proxy_with_password.url(""), server.url()))
-    assert (step["response"]["status"], server.accepted) == (407, 0)
+    """And the program says whose it is, and what to try, as of one to CONNECT."""
+    result = here("-x", proxy_with_password.url(""), server.url())
+    assert (only_step(result)["response"]["status"], server.accepted) == (407, 0)
+    result.warned(
+        "refused the request (407). Give the proxy a user name and password, in its URL: http://user:pass"
+    )
 
 
 def breaking_off(status):
@@ -248,14 +241,6 @@ def test_an_answer_that_came_before_a_reset_is_said_first_in_every_form(call_too
         assert ("Give the proxy a user name" in text) is (status[:3] == "407" and style != ("--compact",))
 
 
-@pytest.mark.parametrize("status", ["299 Fine", "300 Choices"])
-def test_an_answer_that_breaks_off_is_said_if_it_was_not_a_good_one(call_tool, status):
-    with breaking_off(status) as peer:
-        result = call_tool("--compact", peer.url())
-    assert result.code == 75
-    assert (f"answered {status}, then connection " in flat(result.out)) is (status[0] == "3")
-
-
 PAIRS = {
     "user:secret": (b"user", b"secret"),
     "us%20er:p%40s%3As%2Fw%25": (b"us er", b"p@s:s/w%"),
@@ -276,7 +261,8 @@ def test_credentials_are_percent_decoded_for_an_http_proxy(target):
     for userinfo, pair in {**PAIRS, ":secret": (b"", b"secret")}.items():
         seen = []
         with scripted(script) as proxy:
-            here("-x", f"http://{userinfo}@127.0.0.1:{proxy.port}", f"{target}://a.test/")
+            result = here("-x", f"http://{userinfo}@127.0.0.1:{proxy.port}", f"{target}://a.test/")
+            assert "refused the user name and password" in result.err
         assert seen == [["Basic " + base64.b64encode(b":".join(pair)).decode()]]
 
 
@@ -506,13 +492,10 @@ def test_with_socks5_the_next_address_is_tried_when_the_proxy_cannot_reach_one(r
         ({"all_proxy": "P"}, "all_proxy"),
         ({"ALL_PROXY": "P"}, "ALL_PROXY"),
         ({"http_proxy": "P", "HTTP_PROXY": "Q"}, "http_proxy"),
-        ({"http_proxy": "P", "no_proxy": "10.0.0.0/8"}, "http_proxy"),
         ({"HTTP_PROXY": "Q", "ALL_PROXY": "P", "REQUEST_METHOD": "GET"}, "ALL_PROXY"),
         ({"https_proxy": "Q"}, None),
         ({"HTTP_PROXY": "Q", "REQUEST_METHOD": "GET"}, None),
         ({"http_proxy": "Q", "no_proxy": "*"}, "NO_PROXY"),
-        ({"http_proxy": "Q", "NO_PROXY": "a.test"}, "NO_PROXY"),
-        ({"http_proxy": "Q", "NO_PROXY": "127.0.0.0/8,test"}, "NO_PROXY"),
     ],
 )
 def test_the_environment_decides_the_road(server, variables, source):
@@ -531,13 +514,6 @@ def test_the_option_wins_over_the_environment_and_no_proxy(server):
         env = {"http_proxy": "http://127.0.0.1:1", "no_proxy": "*"}
         network = only_step(here("--proxy", proxy, server.url(), env=env))["network"]
     assert (network["proxy_url"], network["proxy_source"], len(asked)) == (proxy, "--proxy", 1)
-
-
-def test_a_malformed_variable_is_a_usage_error(server):
-    for value in ("socks4://127.0.0.1", "http://", "127.0.0.1:x", "ftp://user:secret@a.test"):
-        result = here(server.url(), env={"HTTP_PROXY": value})
-        assert (result.code, result.out, server.accepted) == (64, "", 0)
-        assert "HTTP_PROXY" in result.err and "secret" not in result.err
 
 
 @pytest.mark.parametrize("follow", [[], ["-L"]])

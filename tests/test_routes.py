@@ -139,24 +139,6 @@ def test_what_is_no_proxy_is_refused_by_its_source_without_its_password(text):
     assert "secret" not in caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("url", "environ", "source"),
-    [
-        (URL, {"all_proxy": "q", "HTTP_PROXY": "p"}, "HTTP_PROXY"),
-        (URL, {"all_proxy": "p", "ALL_PROXY": "q", "https_proxy": "q"}, "all_proxy"),
-        (URL, {"http_proxy": "", "HTTP_PROXY": "p"}, "HTTP_PROXY"),
-        (URL, {"http_proxy": "p", "REQUEST_METHOD": "GET"}, "http_proxy"),
-        (SECURE, {"HTTPS_PROXY": "p", "REQUEST_METHOD": "GET"}, "HTTPS_PROXY"),
-        (SECURE, {"https_proxy": "p", "HTTPS_PROXY": "q", "all_proxy": "q"}, "https_proxy"),
-        (SECURE, {"http_proxy": "q"}, None),
-    ],
-)
-def test_the_environment_names_the_proxy(url, environ, source):
-    route = choose_route(url, None, environ)
-    assert route.source == source
-    assert (route.proxy.host if route.proxy else None) == ("p" if source else None)
-
-
 COVERED = [
     ("b.test,*", "http://a.test/"),
     ("A.Test", "http://a.test/"),
@@ -218,11 +200,6 @@ def test_no_proxy_covers(value, url):
 def test_no_proxy_does_not_cover(value, url):
     environ = {"all_proxy": "p", "no_proxy": value}
     assert choose_route(tool.parse_url(url), None, environ).source == "all_proxy"
-
-
-def test_no_proxy_in_lower_case_comes_first():
-    environ = {"all_proxy": "p", "no_proxy": "b.test", "NO_PROXY": "a.test"}
-    assert choose_route(URL, None, environ).source == "all_proxy"
 
 
 # --- redirects ------------------------------------------------------------------------------------

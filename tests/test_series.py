@@ -120,12 +120,6 @@ def test_a_progress_bar_on_stderr_says_how_far_it_is_and_leaves_nothing(run_tool
     assert not {"\x1b", "\r"} & set(result.out)
 
 
-def test_a_terminal_that_can_nothing_gets_no_bar(run_tool, server):
-    words = ("--count", "3", *QUICK, server.url())
-    result = run_tool(*words, terminal="out err", env={"TERM": "dumb"})
-    assert result.err == "" and "3 runs, status 200: 3" in result.out
-
-
 # --- the waterfall --------------------------------------------------------------------------------
 
 
@@ -294,27 +288,6 @@ def test_a_run_that_was_still_under_way_makes_the_next_late_and_further_ones_are
     assert document["summary"]["duration_ms"] >= (4 + skipped) * 300 - 2
 
 
-@pytest.mark.parametrize(
-    ("duration", "now", "due", "skipped"),
-    [
-        (None, 1.0, 1, 0),
-        (None, 4.5, 1, 3),
-        (4, 3.5, 1, 2),
-        (4, 4.0, None, 3),  # of four rounds the first alone was in time
-        (1, 0.5, None, 0),  # a round that is due at the end does not begin
-    ],
-)
-def test_of_rounds_that_have_come_due_one_starts_late(monkeypatch, duration, now, due, skipped):
-    options = tool.parse_options(["http://localhost/"], {}, 80)
-    series = tool.Series(20, 1.0, single=False, duration=duration)
-    report, begun = tool.Report(options._replace(series=series)), 10**9
-    report.runs = [tool.Run((), False, started=begun)]
-    live = tool.LiveReport(report)
-    monkeypatch.setattr(tool.time, "perf_counter_ns", lambda: begun + int(now * 1e9))
-    assert live._due(2) == (due and begun + due * 10**9)
-    assert report.skipped == skipped
-
-
 def test_without_an_interval_none_is_late(call_tool, server):
     words = ["--metrics-only", "--count", "5", "--interval", ".0", "--json", "-"]
     document = call_tool(*words, server.url()).json()
@@ -391,21 +364,6 @@ def test_the_first_signal_sums_up_what_was_measured(start_tool, tmp_path, number
     assert (document["count"], document["summary"]["runs"]) == (30, 3)
     assert len(json.loads(archive.read_text())["log"]["pages"]) == 3
     assert sorted(os.listdir(tmp_path)) == ["out.har", "out.json"]
-
-
-def test_a_crash_is_told_though_a_signal_came_after_it(call_tool, server, tmp_path, monkeypatch):
-    measure = tool.measure
-
-    def broken(options, pool, look, turn):
-        if turn.number == 2:
-            monkeypatch.setattr(tool.INTERRUPTION, "signal", signal.SIGINT)
-            raise LookupError
-        return measure(options, pool, look, turn)
-
-    monkeypatch.setattr(tool, "measure", broken)
-    result = call_tool("--count", "3", *QUICK, "--prometheus", tmp_path / "out", server.url())
-    assert result.code == 70 and "LookupError" in result.err
-    assert os.listdir(tmp_path) == [], "the age of the old file tells of a crash"
 
 
 def test_a_signal_between_two_runs_ends_the_wait(start_tool, server):
@@ -601,19 +559,6 @@ def test_the_last_run_tells_how_the_server_was_reached(run_tool, tls):
     assert "Content-Length: 6" in result.out
 
 
-def test_the_echo_of_a_signal_is_no_second_one(monkeypatch):
-    """A terminal interrupts timeout(1) as well, which passes it on."""
-    interruption, clock, ended = tool.Interruption(), [100.0], []
-    interruption.sums_up = True
-    monkeypatch.setattr(tool.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(tool.os, "_exit", ended.append)
-    for later in (0, 0.02, 0.02):
-        assert not ended
-        clock[0] += later
-        interruption.come(signal.SIGINT, None)
-    assert ended == [130]
-
-
 def test_what_would_only_show_at_the_end_is_said_at_the_start(run_tool, server, tmp_path):
     options = ["--count", "10", *QUICK, "--json", tmp_path / "none" / "out.json"]
     result = run_tool(*options, "--slo", "wait.p90=5000", server.url())
@@ -637,14 +582,6 @@ def test_a_lookup_that_hangs_is_given_up_in_time_for_the_next_run(run_tool):
         document = run_tool(*words, resolver=names.address).json()
     assert [run["steps"][0]["error"]["kind"] for run in document["runs"]] == ["timeout"] * 3
     assert document["summary"]["duration_ms"] < 10_000, "a lookup alone takes five seconds and more"
-
-
-def test_a_step_whose_thread_has_ended_has_waited_no_negative_time_for_a_cpu():
-    options = tool.parse_options(["http://a.test/"], {}, 80)
-    step = tool.begin_step(1, options.request, options)._replace(thread=2**31 - 1, delayed=10**9)
-    step.log.start = 1
-    step.log.fail(tool.NetworkError("network", "gone", ""), 2)
-    assert tool.finish(step, step.log, options).starved_us == 0
 
 
 def test_what_slow_runs_and_error_pages_have_in_common_is_told_and_when_they_came(run_tool, tmp_path):

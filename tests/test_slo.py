@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -233,18 +232,6 @@ def test_the_border_has_the_colour_of_the_verdict(run_tool, chain, budget, colou
     for line in panel(result.out)[:: len(panel(result.out)) - 1]:
         codes = {code for codes in re.findall(r"\x1b\[([\d;]*)m", line) for code in codes.split(";")}
         assert colour in codes and other not in codes
-
-
-@pytest.mark.parametrize("without", [(), ("rich",)])
-def test_where_the_encoding_has_no_such_characters_the_panel_is_ascii(run_tool, chain, without):
-    env = {"PYTHONIOENCODING": "ascii"}
-    words = ("--slo", "total=0.001,dns=500", "--json", "-", chain.url())
-    result = run_tool(*words, env=env, without=without)
-    assert result.code == 4
-    assert json.loads(result.out)["summary"]["slo"]["pass"] is False
-    assert result.err.isascii()
-    assert "SLO: fail" in result.err
-    assert "dns<=500ms" in result.err
 
 
 @pytest.mark.parametrize("style", ["-s", "--compact", "--metrics-only", "-i"])

@@ -179,4 +179,4 @@ def test_a_goaway_before_the_silence_is_named(authority):
 
     error = converse(authority, script, "-m", "2").json()["steps"][0]["error"]
     told = "the server closed the HTTP/2 connection (NO_ERROR: restart)"
-    assert error["message"] == f"no response came within 2 s; before that, {told}"
+    assert error["message"] == f"no response came within 2 s; before that {told}"

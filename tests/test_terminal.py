@@ -12,7 +12,7 @@ import pytest
 from checks import flat, without_readings
 from conftest import PATIENCE, with_resolver
 from screens import SGR, TERMINAL, Screen, cells, lines_of
-from servers import Reply, black_hole, dns_server, http_server, redirect, refused_port, scripted, sending
+from servers import Reply, black_hole, dns_server, http_server, redirect, scripted, sending
 
 STATUS = re.compile(r"\r([^\r\n\x1b]*)\x1b\[K")
 WITHOUT = [pytest.param((), id="rich"), pytest.param(("rich",), id="plain")]
@@ -50,24 +50,6 @@ def says_all(text: str, *words: str) -> None:
     joined = flat(SGR.sub("", text))
     for word in words:
         assert word in joined, word
-
-
-@pytest.mark.parametrize("without", WITHOUT)
-def test_a_failure_fits_the_terminal_too(run_tool, without):
-    with refused_port() as port:
-        url = f"http://127.0.0.1:{port}/{'long-path/' * 30}"
-        result = run_tool(url, terminal="out err", columns=60, without=without)
-    assert max(cells(line) for line in lines_of(result.out)) <= 60
-    says_all(result.out, "connection refused", "listens")
-
-
-@pytest.mark.parametrize("without", WITHOUT)
-def test_an_slo_error_fits_the_terminal(run_tool, without):
-    words = ("--slo", "tfb=5", "http://a.test/")
-    result = run_tool(*words, terminal="err", columns=60, without=without)
-    assert max(cells(line) for line in lines_of(result.err)) <= 60
-    says_all(result.err, "SLO Error", "Unknown SLO key 'tfb'")
-    assert run_tool(*words, env=ENCODINGS["c-locale"], without=without).err.isascii()
 
 
 @pytest.mark.parametrize("without", WITHOUT)
@@ -181,13 +163,6 @@ def test_colours_are_used_where_they_are_wanted(run_tool, server):
     for style in ("--compact", "--metrics-only"):  # lines for machines
         result = run_tool(style, server.url(), terminal="out", env={"FORCE_COLOR": "1"})
         assert "\x1b" not in result.out
-
-
-@pytest.mark.parametrize("term", ["dumb", "unknown"])
-def test_a_terminal_that_can_nothing_has_its_width_all_the_same(run_tool, server, term):
-    words = ("--slo", "total=0.001", server.url())
-    result = run_tool(*words, terminal="out", env={"TERM": term}, columns=110)
-    assert 100 < max(map(len, result.out.splitlines())) <= 110, result.out
 
 
 # --- encodings ------------------------------------------------------------------------------------

@@ -8,9 +8,7 @@ import json
 import os
 import shutil
 import socket
-import struct
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from typing import Any
 import pytest
 
 from checks import check_usage_error
-from conftest import PATIENCE
 from frames import conversing
 from inside import failure, here, only_step
 from servers import Peer, Reply, Server, http_server, redirect, scripted
@@ -100,14 +97,6 @@ def test_redirects_to_other_origins_go_there_too_and_proxies_are_ignored(folder)
         network = step["network"]
         assert (network["unix_socket"], network["proxy_url"]) == (local.host, None)
         assert step["timing"]["dns_ms"] == 0
-
-
-def test_megabytes_go_both_ways(folder, tmp_path):
-    (tmp_path / "body").write_bytes(b"x" * 3_000_000)
-    with http_server({"/": Reply(body=b"y" * 5_000_000)}, host=f"{folder}/s") as local:
-        step = only_step(here("-d", f"@{tmp_path / 'body'}", "--unix-socket", local.host, "http://a/"))
-    assert len(local.requests[0].body) == 3_000_000
-    assert step["response"]["bytes"] == 5_000_000
 
 
 def test_open_files_that_the_server_hands_over_are_not_taken(folder):
@@ -233,37 +222,6 @@ def test_a_service_that_does_not_accept_is_a_time_out(folder):
         listener.bind(str(folder / "s"))
         listener.listen(5)
         failure(here("-m", "2", "--unix-socket", folder / "s", "http://a/"), "timeout", "wait")
-
-
-def test_a_failure_is_told_in_every_format(folder, call_tool):
-    given = ("--unix-socket", folder / "s", "http://a/")
-    [tokens] = call_tool("--metrics-only", *given).metrics()
-    assert (tokens["error"], tokens["ip"], tokens["dns"], tokens["tls"]) == ("network", "-", "0.000", "-")
-    assert "network: no connection to the unix socket" in call_tool("--compact", *given).out
-    assert f"Socket       {folder / 's'}" in call_tool(*given).out
-
-
-@pytest.mark.needs("linux")
-def test_runs_that_time_out_leave_no_thread_and_no_descriptor_behind(folder, start_tool):
-    """Else a long series would run out of them, and could not even write what it has."""
-    tasks, files, enough = [], [], threading.Event()
-
-    def script(peer: Peer) -> None:
-        caller = struct.unpack("3i", peer.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-        if peer.number >= 12:  # what earlier runs have left may be about to end
-            tasks.append(len(os.listdir(f"/proc/{caller}/task")))
-            files.append(len(os.listdir(f"/proc/{caller}/fd")))
-        if peer.number == 18:
-            enough.set()
-        peer.wait(PATIENCE)
-
-    with scripted(script, host=f"{folder}/s") as local:
-        options = "--duration 600 --interval 0 -m 0.1 -s --unix-socket".split()
-        process = start_tool(*options, local.host, "http://a/")
-        assert enough.wait(PATIENCE)
-        process.kill()
-    assert min(tasks) <= 4
-    assert min(files) <= 12
 
 
 # --- what is refused -------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import hashlib
 import importlib
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -28,7 +27,7 @@ from typing import Any
 import pytest
 
 from checks import ACCIDENT, check_usage_error, flat, parse_compact, parse_metrics
-from conftest import PATIENCE, TOOL, Result, storm
+from conftest import PATIENCE, TOOL, Result
 from servers import http_server
 
 PROJECT = TOOL.parent
@@ -352,25 +351,6 @@ def test_nothing_is_in_the_archive_that_is_not_named(archive):
     assert tops == {"h2", "hpack", "httphases.py", "hyperframe", "idna", "rich", "socks.py"}
 
 
-# What SSL_CERT_FILE holds, made of an authority's certificate, and the code with which the archive ends.
-STORES: dict[str, tuple[Callable[[str], str], int]] = {
-    "whole": (lambda pem: f"# words\n{pem}", 0),
-    "damaged behind a good one": (lambda pem: pem + pem.replace("MI", "NI", 1), 64),
-    "empty": (lambda pem: "", 64),
-}
-
-
-@pytest.mark.parametrize("kind", STORES)
-def test_the_store_of_the_environment_is_checked_here_too(kind, run, authority, tls, tmp_path):
-    content, code = STORES[kind]
-    path = tmp_path / "store.pem"
-    path.write_text(content(authority.file.read_text()))
-    with http_server(tls=tls) as secure:
-        result = run("--metrics-only", secure.url(), env={"SSL_CERT_FILE": path})
-    assert result.code == code, result.err
-    assert not code or (str(path) in result.err and "SSL_CERT_FILE" in result.err)
-
-
 LICENCES = {
     "MIT": ["Permission is hereby granted, free of charge", 'THE SOFTWARE IS PROVIDED "AS IS"'],
     "BSD-3-Clause": ["Redistribution and use in source and binary forms", "3. Neither the name of"],
@@ -423,20 +403,6 @@ def test_the_bill_of_materials_is_valid_and_has_no_time_in_it(bom):
     validation = pytest.importorskip("cyclonedx.validation.json", reason="cyclonedx-python-lib is not here")
     schema = importlib.import_module("cyclonedx.schema").SchemaVersion.V1_6
     assert validation.JsonStrictValidator(schema).validate_str(json.dumps(bom)) is None
-
-
-@pytest.mark.parametrize("name", ["tool.py", "dist/httphases.pyz"])
-def test_what_was_built_is_verified_where_it_lies_by_the_commands_of_the_readme(archive, name, tmp_path):
-    readme = (PROJECT / "README.md").read_text("utf-8")
-    [command] = re.findall(rf"^.*{re.escape(Path(name).name)}\$.*sha256sum -c\)?", readme, re.MULTILINE)
-    shutil.copytree(archive.parent, tmp_path / "dist")
-    shutil.copy(TOOL, tmp_path)
-    for added, code, said in ((b"", 0, "OK\n"), (b"#", 1, "FAILED\n")):
-        with open(tmp_path / name, "ab") as copy:
-            copy.write(added)
-        settings: dict[str, Any] = {"capture_output": True, "text": True, "cwd": tmp_path}
-        done = subprocess.run(["sh", "-c", command], check=False, **settings)
-        assert (done.returncode, done.stdout) == (code, f"{Path(name).name}: {said}")
 
 
 # --- hosts in trouble ---------------------------------------------------------------------------------------
@@ -499,18 +465,6 @@ def test_a_signal_during_the_start_is_silent(start_tool, archive, tmp_path, numb
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out, err) == (128 + number, b"", b"")
-
-
-@pytest.mark.needs("linux")
-def test_a_storm_of_signals_ends_the_archive_like_the_first_of_them(start_tool, archive, server, tmp_path):
-    chance = random.Random(1)
-    for _ in range(10):
-        process = start_tool("--json", tmp_path / "out.json", server.url(), program=archive)
-        numbers = storm(process, chance)
-        _, err = process.communicate(timeout=PATIENCE)
-        assert process.returncode - 128 in numbers or process.returncode == 0
-        assert re.fullmatch(rb"(httphases: stopped in .*\n)?", err)
-        assert set(os.listdir(tmp_path)) <= {"out.json"}
 
 
 # --- the build itself ---------------------------------------------------------------------------------------

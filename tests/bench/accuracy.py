@@ -1,9 +1,6 @@
 """Compare the phases that httphases and curl report with the packets of those same requests.
 
-Everything happens in a network namespace of its own. Its only way out is a TUN device that this process
-serves: each packet comes back after HOP seconds, its two addresses swapped, so that a client that connects
-to FAR reaches, at the end of a slow path, the servers listening on NEAR (the checksums stay right: swapping
-keeps their sums). Without TUN it is the plain loopback, on which a connect is too short to be wrong about.
+Everything happens across a path of paths.py, with a round trip of twice HOP seconds.
 
 The kernel timestamps every packet at the client's end of the path. From them come the true phases:
 
@@ -22,14 +19,10 @@ differences of its time_ variables: its tls ends at time_appconnect, its wait st
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import ctypes
-import fcntl
 import json
 import math
 import os
-import select
 import socket
 import ssl
 import statistics
@@ -37,7 +30,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -45,7 +37,10 @@ from typing import NamedTuple
 
 import common
 
-NEAR, FAR = "198.18.0.1", "198.18.0.2"  # RFC 2544: addresses for benchmarks
+sys.path.append(str(common.ROOT / "tests"))
+from paths import ANY, FAR, Way, path
+from servers import dns_server
+
 HOST = "slow.test"
 HOP = 0.005  # one way of the path, in seconds
 LOOKUP = 0.010  # before each DNS answer
@@ -57,69 +52,12 @@ LONG_RECORD = 4096  # bytes; shorter records are handshake, HTTP/2 settings and 
 PHASES = ("dns", "connect", "tls", "wait", "xfer", "ttfb", "total")
 Times = dict[str, float]  # phase -> milliseconds
 
-CLONE_NEWNET, CLONE_NEWNS = 0x40000000, 0x00020000
-TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 ETH_P_ALL, PACKET_OUTGOING = 0x0003, 4
 SO_TIMESTAMPNS, SO_RCVBUFFORCE = 35, 33
 SYN = 0x02
 
 
-# -- The path --------------------------------------------------------------------------------------
-
-
-def enter_namespace(folder: Path) -> str:
-    """Move this process to a network and mounts of its own; return the address at which clients reach us."""
-    if os.geteuid() != 0:
-        common.give_up("needs root, to capture packets and to make a network namespace")
-    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET | CLONE_NEWNS) != 0:
-        common.give_up(f"cannot make a network namespace: {os.strerror(ctypes.get_errno())}")
-    ip, mount = common.find_programs("ip", "mount")
-    subprocess.run([mount, "--make-rprivate", "/"], check=True)
-    subprocess.run([ip, "link", "set", "lo", "up"], check=True)
-    try:
-        device = os.open("/dev/net/tun", os.O_RDWR)
-        fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", b"slow", IFF_TUN | IFF_NO_PI))
-    except OSError as error:
-        print(f"no TUN device ({error}): plain loopback, without a round-trip time")
-        address = "127.0.0.1"
-    else:
-        subprocess.run([ip, "address", "add", f"{NEAR}/30", "dev", "slow"], check=True)
-        subprocess.run([ip, "link", "set", "slow", "up"], check=True)
-        threading.Thread(target=relay, args=(device,), daemon=True).start()
-        address = FAR
-    resolver = {"resolv.conf": f"nameserver {address}\n", "nsswitch.conf": "hosts: files dns\n"}
-    for name, text in resolver.items():
-        (folder / name).write_text(text)
-        subprocess.run([mount, "--bind", str(folder / name), f"/etc/{name}"], check=True)
-    return address
-
-
-def relay(device: int) -> None:
-    """Give every IPv4 packet back after HOP seconds, source and destination swapped."""
-    queue: collections.deque[tuple[float, bytes]] = collections.deque()
-    while True:
-        patience = max(0.0, queue[0][0] - time.monotonic()) if queue else None
-        if select.select([device], [], [], patience)[0]:
-            queue.append((time.monotonic() + HOP, os.read(device, 65536)))
-        while queue and queue[0][0] <= time.monotonic():
-            packet = queue.popleft()[1]
-            if packet[0] >> 4 == 4:
-                os.write(device, packet[:12] + packet[16:20] + packet[12:16] + packet[20:])
-
-
 # -- The servers -----------------------------------------------------------------------------------
-
-
-def answer_names(server: socket.socket, address: str) -> None:
-    """Answer every A query with the address, every other query with nothing."""
-    while True:
-        query, client = server.recvfrom(512)
-        time.sleep(LOOKUP)
-        end = query.index(0, 12) + 5
-        is_a = query[end - 4 : end - 2] == b"\0\1"
-        answer = b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4" + socket.inet_aton(address) if is_a else b""
-        header = query[:2] + struct.pack("!HHHHH", 0x8180, 1, int(is_a), 0, 0)
-        server.sendto(header + query[12:end] + answer, client)
 
 
 def speak_http1(wire: socket.socket) -> None:
@@ -157,11 +95,23 @@ def speak_http2(wire: socket.socket) -> None:
                 time.sleep(PAUSE if left else 0)
 
 
-def start_servers(address: str, folder: Path) -> tuple[dict[str, str], Path]:
-    """Start everything a client talks to; return the URL of each protocol and the certificate to trust."""
-    names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    names.bind(("0.0.0.0", 53))
-    threading.Thread(target=answer_names, args=(names, address), daemon=True).start()
+@contextlib.contextmanager
+def laboratory(folder: Path) -> Iterator[tuple[Way, dict[str, str], Path, socket.socket]]:
+    """Make the path and everything that a client talks to; yield the way, the URL of each protocol, the
+    certificate to trust, and a socket that captures what goes over the path.
+    """
+    if os.geteuid() != 0:
+        common.give_up("needs root, to capture packets and to make a network namespace")
+    (folder / "path").mkdir()
+    with path(folder / "path", 2 * HOP) as way, way.far(dns_server({HOST: [FAR]}, delay=LOOKUP, host=ANY)):
+        way.name_servers(FAR)
+        urls, certificate = way.call(lambda: start_servers(folder))
+        with way.call(open_capture) as capture:
+            yield way, urls, certificate, capture
+
+
+def start_servers(folder: Path) -> tuple[dict[str, str], Path]:
+    """Start a server for each protocol; return their URLs and the certificate to trust."""
     certificate, key = common.make_certificate(folder, HOST)
     urls = {"http": f"http://{HOST}:{common.serve(speak_http1, None)}/"}
     for protocol, alpn, handle in (
@@ -300,18 +250,18 @@ def run(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def ask_httphases(python: str, program: str, trust: list[str], url: str) -> Times:
+def ask_httphases(way: Way, python: str, program: str, trust: list[str], url: str) -> Times:
     """Return the phases as httphases reports them."""
-    command = [python, program, "--metrics-only", "--json", "-", *trust, url]
+    command = [*way.near, python, program, "--metrics-only", "--json", "-", *trust, url]
     timing = json.loads(run(command))["steps"][0]["timing"]
     return {phase: timing[f"{phase}_ms"] for phase in PHASES}
 
 
-def ask_curl(curl: str, trust: list[str], url: str) -> Times:
+def ask_curl(way: Way, curl: str, trust: list[str], url: str) -> Times:
     """Return the phases as curl reports them."""
     names = ("namelookup", "connect", "appconnect", "pretransfer", "starttransfer", "total")
     written = " ".join(f"%{{time_{name}}}" for name in names)
-    output = run([curl, "-sS", "-o", "/dev/null", "-w", written, *trust, url])
+    output = run([*way.near, curl, "-sS", "-o", "/dev/null", "-w", written, *trust, url])
     found, connected, secured, ready, first, total = (float(value) * 1000 for value in output.split())
     return {
         "dns": found,
@@ -385,24 +335,24 @@ def main() -> None:
         sys.executable,
     )
     (curl,) = common.find_programs("curl")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        urls, certificate = start_servers(enter_namespace(folder), folder)
+    rows = []
+    with (
+        tempfile.TemporaryDirectory() as name,
+        laboratory(Path(name)) as (way, urls, certificate, capture),
+    ):
         if not all(common.has_module(python, "h2") for python in {sys.executable, options.python}):
             print("h2 is missing: no HTTP/2")
             del urls["https HTTP/2"]
         trust = ["--cacert", str(certificate)]
         programs: dict[str, Callable[[str], Times]] = {
-            "curl": lambda url: ask_curl(curl, trust, url),
-            "httphases": lambda url: ask_httphases(options.python, options.program, trust, url),
+            "curl": lambda url: ask_curl(way, curl, trust, url),
+            "httphases": lambda url: ask_httphases(way, options.python, options.program, trust, url),
         }
-        rows = []
-        with open_capture() as capture:
-            for state in ("idle", "busy"):
-                with load(state == "busy"):
-                    for protocol, url in urls.items():
-                        results = compare(programs, url, options.rounds, capture)
-                        rows += table_rows([protocol, state], results)
+        for state in ("idle", "busy"):
+            with load(state == "busy"):
+                for protocol, url in urls.items():
+                    results = compare(programs, url, options.rounds, capture)
+                    rows += table_rows([protocol, state], results)
     print(f"absolute errors against the packets in ms, {options.rounds} interleaved runs of each")
     header = ["protocol", "cores", "phase", "true", "httphases", "curl", "ratio"]
     common.print_table([*header, "httphases p95", "curl p95", "ratio"], rows)

@@ -7,11 +7,11 @@ to go from tool.py, and from the table below.
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,22 +106,22 @@ def main() -> None:
         sys.executable,
     )
     table = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        urls, certificate = accuracy.start_servers(accuracy.enter_namespace(folder), folder)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        accuracy.laboratory(Path(name)) as (way, urls, certificate, capture),
+    ):
         trust = ["--cacert", str(certificate)]
-        with accuracy.open_capture() as capture:
-            for title, device in DEVICES.items():
-                copy = without(device, Path(options.program), folder)
-                programs: dict[str, Callable[[str], accuracy.Times]] = {
-                    "with": lambda url: accuracy.ask_httphases(options.python, options.program, trust, url),
-                    "without": lambda url, copy=copy: accuracy.ask_httphases(
-                        options.python, copy, trust, url
-                    ),
-                }
-                with accuracy.load(device.busy):
-                    results = accuracy.compare(programs, urls[device.protocol], options.rounds, capture)
-                table += rows(title, device, results)
+        for title, device in DEVICES.items():
+            programs = {
+                kind: functools.partial(accuracy.ask_httphases, way, options.python, program, trust)
+                for kind, program in (
+                    ("with", options.program),
+                    ("without", without(device, Path(options.program), Path(name))),
+                )
+            }
+            with accuracy.load(device.busy):
+                results = accuracy.compare(programs, urls[device.protocol], options.rounds, capture)
+            table += rows(title, device, results)
     print(f"absolute errors against the packets in ms, {options.rounds} interleaved runs of each")
     common.print_table(
         ["device", "protocol", "cores", "phase", "with", "without", "with p95", "without p95"], table

@@ -241,6 +241,9 @@ def reset_after(known: bytes, last: bytes) -> Script:
 
 
 ENDS = [
+    case("a body for HEAD", HELLO, options=("-X", "HEAD"), says="to HEAD, 200, has a body of 6 bytes"),
+    case("a body for 204", head(STATUS_204) + BODY, says="to GET, 204, has a body of 6 bytes"),
+    case("GOAWAY and silence", head() + goaway(1, 11), "timeout", says="before that the server closed"),
     case("silence", answer(first=b""), "timeout"),
     case("SETTINGS and silence", b"", "timeout", phase="wait"),
     case("a head and silence", head(), "timeout"),
@@ -250,6 +253,7 @@ ENDS = [
     case("a close in the head", answer(frame(HEADERS, STATUS_200), hold=False), phase="wait"),
     case("a close after the head", answer(head(), hold=False), phase="xfer"),
     case("a close inside DATA", answer(head() + frame(DATA, b"hello\n", length=99), hold=False), size=6),
+    case("a reset behind GOAWAY", reset_after(goaway(1, 11), b""), says="ENHANCE_YOUR_CALM"),
     case("a reset before the head", reset_after(b"", b""), "network", phase="wait"),
     case("a reset inside DATA", reset_after(head(), frame(DATA, b"x", length=9)), "network", size=1),
 ]
@@ -270,6 +274,8 @@ STAGES = {
 
 def parting(name: str, script: Script | bytes, code: int, stage: str) -> Case:
     says, hint = CODES[code]
+    if name == "RST_STREAM(0)":
+        hint = "cut this one answer short"
     return case(f"{name} {stage}", script, says=says, hint=hint, **STAGES[stage][1])
 
 

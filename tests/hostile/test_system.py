@@ -247,7 +247,6 @@ ENVIRONMENTS = {
     "a terminal type of rubbish": {"TERM": "\x1b[2J"},
     "no language": {"LANG": None, "LC_ALL": None},
     "the C locale without UTF-8": {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
-    "streams in ASCII": {"PYTHONIOENCODING": "ascii"},
     "streams in UTF-16": {"PYTHONIOENCODING": "utf-16"},
     "variables that are not UTF-8": {"LANG": "\udcff\udcfe", "HTTP_X": "\udc80", "COLUMNS": "\udcff"},
     "a width of a million": {"COLUMNS": "1000000"},
@@ -296,7 +295,6 @@ def test_a_system_without_this_folder_is_enough(run_tool, server, folder):
     assert parse_metrics(outcome.out.rstrip("\n"))["status"] == "200"
 
 
-ODD = "\udcff\udc1b"
 ARGUMENTS = [
     ("a path", ["{url}/\udcff\udcfe"], 0),
     ("a header's value", ["{url}", "-H", "X-Y: \udcff\x1b[2J"], 0),

@@ -200,11 +200,11 @@ def flood_body(peer: Peer) -> None:
 
 
 AFTER = [
-    Case(f"{name} after the handshake", in_plain(data), kind, over="https")
-    for name, data, kind in (
-        ("an escape sequence", b"\x1b[2J" * 9, "tls"),
-        ("a record of garbage", tls_record(APPLICATION, b"x" * 80), "tls"),
-        ("half a record", tls_record(APPLICATION, b"x" * 9, 99), "protocol"),
+    Case(f"{name} after the handshake", in_plain(data), kind, over="https", says=says)
+    for name, data, kind, says in (
+        ("an escape sequence", b"\x1b[2J" * 9, "tls", ""),
+        ("a record of garbage", tls_record(APPLICATION, b"x" * 80), "tls", "bytes were changed on the way"),
+        ("half a record", tls_record(APPLICATION, b"x" * 9, 99), "protocol", ""),
     )
 ]
 AFTER += [
@@ -247,7 +247,7 @@ def test_a_certificate_of_many_names_is_read_or_beyond_what_openssl_takes(play, 
     play(Case(f"{count} names", HELLO, kind, over="https"), tls=context)
 
 
-def test_a_flood_of_session_tickets_is_given_up(play, authority):
+def test_a_flood_of_session_tickets_is_survived(play, authority):
     context = authority.context()
     context.num_tickets = 2000
-    play(Case("tickets", HELLO, over="https", says="hold no data"), tls=context)
+    play(Case("tickets", HELLO, None, 200, 6, over="https"), tls=context)
