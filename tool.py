@@ -879,11 +879,13 @@ class Turn(NamedTuple):
 
     number: int = 1
     round: int = 1
-    lookup: bool = False  # the name is looked up, nothing else: before the runs, as number and round 0
     variant: str | None = None
     due: int = 0  # when it is to start: perf_counter_ns, 0 for at once
     overdue: bool = False  # the run before it was still under way then
     late_us: int | None = None  # by how much it started late because of that run, None if it did not
+
+
+LOOKUP = Turn(0, 0)  # before all runs: the name is looked up, nothing else
 
 
 class Step(NamedTuple):
@@ -6458,7 +6460,7 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
     assert way
     log.start = time.perf_counter_ns()
     state.started = state.started or log.start
-    way.go(lookups_only=state.turn.lookup)
+    way.go(lookups_only=state.turn == LOOKUP)
     log.count("ended")
     step = finish(current, log, options)
     pool.leave(current, state.turn, not state.abandoned)
@@ -10347,7 +10349,7 @@ def each_turn(
                 return
             number += 1
             overdue = due > 0 and due < report.runs[-1].ended
-            yield variant, Turn(number, round_number, False, variant.name, due, overdue)
+            yield variant, Turn(number, round_number, variant.name, due, overdue)
 
 
 def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Sequence[Variant]:
@@ -10359,7 +10361,7 @@ def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Seq
         return options.sides or [Variant(None, options)]
     addresses = options.series.addresses
     if not addresses:
-        run = measure(options, pool, live.look, Turn(0, 0, lookup=True))
+        run = measure(options, pool, live.look, LOOKUP)
         (step,) = run.steps
         if step.error:
             report.planned = 1
