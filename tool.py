@@ -2606,8 +2606,15 @@ def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]
     return [*headers, *without_fields(others, field_names(headers))]
 
 
-def read_request(args: argparse.Namespace, seconds: float, url: Url, headers: tuple[Header, ...]) -> Request:
+def parse_max_time(args: argparse.Namespace) -> float:
+    """Return the seconds of -m; raises UsageError."""
+    otherwise = ADDRESS_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
+    return parse_time("-m", args.max_time, otherwise, "seconds above 0, for example 5, 0.5 or 500ms")
+
+
+def read_request(args: argparse.Namespace, seconds: float, headers: tuple[Header, ...]) -> Request:
     """Return the first request; raises UsageError."""
+    url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
     body, content_type = load_body(args.data, seconds, "content-type" in field_names(headers))
     method = "GET" if body is None else "POST"
     if args.head:
@@ -2623,26 +2630,13 @@ def read_request(args: argparse.Namespace, seconds: float, url: Url, headers: tu
     return request
 
 
-def own_options(
-    args: argparse.Namespace,
-    environ: Mapping[str, str],
-    base: Options | None = None,
-    words: argparse.Namespace | None = None,
-) -> Options:
-    """Read what a side may change; all else, and headers that its `words` do not name, is as in `base`."""
-    otherwise = ADDRESS_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
-    seconds = parse_time("-m", args.max_time, otherwise, "seconds above 0, for example 5, 0.5 or 500ms")
-    patience = base.max_time if base else seconds  # one for all sides: what they share is read once
-    own = read_headers_given(words or args, patience)  # first: the URL may be the rest of a bad header
-    headers = (*without_fields(base.request.headers if base else (), field_names(own)), *own)
-    url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
-    overrides, addresses = read_overrides(args, url.place)
-    request = read_request(args, patience, url, headers)
-    options = base or Options(request, NO_SECRETS, environ, series=choose_series(args))
+def own_options(args: argparse.Namespace, options: Options) -> Options:
+    """Return options with all that a side may change, but for its request; raises UsageError."""
+    patience = options.max_time  # before -m of a side changes it: a file that sides share is read once
+    overrides, addresses = read_overrides(args, options.request.url.place)
     return options._replace(
-        request=request,
         follow=args.location,
-        max_time=seconds,
+        max_time=parse_max_time(args),
         http2=not args.no_http2,
         insecure=args.insecure,
         ca_bundle=read_ca_bundle(args.cacert, patience),
@@ -2658,14 +2652,17 @@ def own_options(
 
 def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Options:
     """Return the options of the main command line, but for its sides; raises UsageError."""
-    options = own_options(args, environ)
+    seconds = parse_max_time(args)
+    headers = read_headers_given(args, seconds)  # before the URL, which may be the rest of a bad one
+    request = read_request(args, seconds, tuple(headers))
+    series = choose_series(args)
+    options = own_options(args, Options(request, NO_SECRETS, environ, max_time=seconds, series=series))
     budgets = parse_budgets(args.slo, args.slo_file, options.max_time)
     relative = {key: budget for key, budget in budgets.items() if isinstance(budget, Allowance)}
     absolute = {key: budget for key, budget in budgets.items() if not isinstance(budget, Allowance)}
     if relative and not (args.versus or args.baseline):
         raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
     styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact, "waterfall": True}
-    series = options.series
     count = series.rounds if args.count or series.rounds > 1 else 0
     check_statistics(budgets, count, series.reuse, max(1, len(args.versus)))
     return options._replace(
@@ -2750,7 +2747,10 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
     if own.ipv4 or own.ipv6:
         merged.ipv4, merged.ipv6 = own.ipv4, own.ipv6
     check_conflicts(merged)
-    side = without_credentials(own_options(merged, base.environ, base, own), base, own)
+    headers = read_headers_given(own, base.max_time)
+    inherited = without_fields(base.request.headers, field_names(headers))
+    request = read_request(merged, base.max_time, (*inherited, *headers))
+    side = without_credentials(own_options(merged, base._replace(request=request)), base, own)
     check_options(side)
     warnings = (each for each in warn_of_request(merged, side.request) if each not in base.warnings)
     return side._replace(warnings=(*warnings, *side.warnings))
