@@ -908,6 +908,7 @@ class Step(NamedTuple):
     span_id: str | None = None  # in the trace of its run
     expected: tuple[range, ...] = GOOD_STATUSES
     notes: tuple[str, ...] = ()  # what was wrong with the answer, though it could be read
+    page: str = ""  # how the text of an error page begins
     turn: Turn = Turn()  # of its run
     findings: tuple[Finding, ...] = ()
 
@@ -2872,6 +2873,7 @@ class Log:
         self.first_byte: int | None = None  # of the final response
         self.response: Response | None = None  # its header section is whole
         self.received = 0  # bytes of the body
+        self.page = b""  # how the body of an error page begins, where it is text
         self.gaps: tuple[tuple[int, int], ...] = ()  # from when until when bytes waited for one before them
         self.pause = Pause(0, 0)  # the longest one within the response
         self.done: int | None = None  # the last byte of the body
@@ -4369,6 +4371,11 @@ class Reader:
         self._at += taken
         return taken
 
+    def passed(self, count: int, most: int) -> bytes:
+        """Return the first of the newest bytes that were passed over, at most so many."""
+        begun = self._at - count
+        return bytes(self._view[begun : begun + min(count, most)])
+
 
 def request_head(method: str, target: str, headers: Iterable[Header]) -> bytes:
     """Return the request line and header section as they go out (RFC 9112 sections 3, 5)."""
@@ -4506,14 +4513,35 @@ def has_body(method: str, status: int) -> bool:
     return method != "HEAD" and status not in (101, 204, 304)
 
 
+MAX_PAGE = 4096  # bytes of an error page that are kept
+PAGE_TYPES = r"(?i)(text/(html|plain|xml|json)|application/([\w.-]+\+)?(json|xml))[ \t]*(;|$)"
+
+
+def wants_page(log: Log) -> bool:
+    """Tell whether what comes next of the body is to be kept: it is the beginning of an error page."""
+    response = log.response
+    if log.received >= MAX_PAGE or response is None or response.status < 400:
+        return False
+    encoded = (response.get("content-encoding") or "identity").lower() != "identity"
+    return not encoded and re.match(PAGE_TYPES, response.get("content-type") or "") is not None
+
+
+def pass_over(reader: Reader, most: int, log: Log) -> int:
+    """Pass over what comes next of a body, at most so many bytes; return how many, 0 at the end."""
+    count = reader.skip(most)
+    if wants_page(log):
+        log.page += reader.passed(count, MAX_PAGE - log.received)
+    log.received += count
+    return count
+
+
 def count_body(reader: Reader, length: int, log: Log) -> None:
     """Pass over so many bytes of a body; raises EOFError when the stream ends before."""
     while length:
-        count = reader.skip(length)
+        count = pass_over(reader, length, log)
         if not count:
             raise EOFError
         length -= count
-        log.received += count
 
 
 def read_body_in_chunks(reader: Reader, log: Log) -> None:
@@ -4554,8 +4582,8 @@ def read_response_body(reader: Reader, method: str, response: Response, log: Log
         elif length is not None and last in (b"", b"identity"):
             count_body(reader, length, log)
         else:
-            while reader.fill():
-                log.received += reader.skip(BUFFER)
+            while pass_over(reader, BUFFER, log):
+                pass
             if reader.stream.truncated:  # over TLS only close_notify proves that it was all (section 9.8)
                 ended = f"the connection ended after {log.received} bytes without close_notify"
                 raise protocol_error(f"{ended}: the body may be cut", CLOSED_EARLY)
@@ -5302,7 +5330,8 @@ class Http2Exchange(Exchange):
         if not self._ended:
             if not content:
                 self._count_chatter()
-            more = self.reader.skip_data(self._stream)
+            if not wants_page(self.log):
+                more = self.reader.skip_data(self._stream)
             self.log.received += more
         self.reader.return_credit(length + more)
 
@@ -6203,6 +6232,28 @@ def shown_response(response: Response, secrets: Secrets) -> Response:
     return response._replace(headers=headers, server_timings=server_timings, cache=cache_use)
 
 
+MAX_PAGE_TEXT = 160  # characters of an error page that are shown
+ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": " ", "&amp;": "&"}
+
+
+def page_text(history: Log, secrets: Secrets) -> str:
+    """Return how the text of an error page begins, without tags, scripts, styles and runs of blanks.
+
+    It is masked before that, since a credential may look like a tag, after it, since `&amp;` may be in one,
+    and cut at last. Of a page that was cut the last word goes: it may be half a credential.
+    """
+    page = history.page
+    if len(page) == MAX_PAGE:
+        page = b"".join(page.rsplit(None, 1)[:-1])
+    text, media = secrets.mask(decode(page)), history.response and history.response.get("content-type")
+    if re.match("(?i)[^;]*(html|xml)", media or ""):
+        hidden = r"(?is)<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1[^>]*>|\Z)|<[a-z/!?][^>]*(?:>|\Z)"
+        text = re.sub(hidden, " ", text)
+        text = re.sub("&(?:lt|gt|quot|#39|nbsp|amp);", lambda entity: ENTITIES[entity[0]], text)
+    text = secrets.mask(" ".join(text.split()))
+    return text if len(text) <= MAX_PAGE_TEXT else f"{text[: MAX_PAGE_TEXT - 1]}…"
+
+
 def tls_info(history: Log, options: Options) -> TlsInfo:
     """Return what a handshake agreed on, and what became of the client certificate."""
     agreed, happened = history.tls, tuple(history.cert_notes)
@@ -6341,6 +6392,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         evidence=evidence,
         span_id=current.span_id,
         notes=tuple(shown_words(note, secrets) for note in history.notes),
+        page=page_text(history, secrets),
     )
     step: Step = masked(raw, secrets)  # here, once, for all reports: it holds what the network said
     if not step.response:
@@ -7800,6 +7852,7 @@ class Keeper:
             error=self._same(step.error),
             evidence=step.evidence._replace(gaps=()),
             notes=self._kept(step.notes),
+            page=self._kept(step.page),
         )
         self._at_first = max(0, self._at_first - (room - self._room))
         return kept
@@ -9164,6 +9217,8 @@ def response_rows(step: Step) -> Iterator[Row]:
         location = response.get("location")
         if location is not None:
             yield "Location", clip(location)
+        if step.page and not step.good:
+            yield "It says", step.page
         yield from claim_rows(response)
     yield from (("Note", Span(note, "warn")) for note in note_texts(step))
 
@@ -9486,7 +9541,7 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
         counts = varying(summary)
         if summary.shown:  # as one run has it, and in numbers what varies
             rows = list(step_rows(summary.shown, None, report.options.include))
-            rows = [row for row in rows if row[0] not in counts]
+            rows = [row for row in rows if row[0] not in (*counts, "It says")]  # see `page_rows`
             for label, count in counts.items():
                 values = [f"{value} ×{often}" for value, often in count.most_common()]
                 rows.append((label, and_more(values, 8, ", …")))
@@ -9501,6 +9556,13 @@ def reason_rows(steps: Iterable[Step]) -> Iterator[Row]:
     alike = group_by(lambda error: error.message, filter(None, (step.error for step in steps)))
     for errors in sorted(alike.values(), key=lambda errors: -len(errors))[:SHOWN_FINDINGS]:
         yield from why_rows(errors[-1], f" ({how_often(len(errors))})")
+
+
+def page_rows(steps: Iterable[Step]) -> Iterator[Row]:
+    """Quote an error page for each status."""
+    pages = {step.response.status: step.page for step in steps if step.response and step.page}
+    for status, page in islice(sorted(pages.items()), SHOWN_ROWS):
+        yield "It says", f"{status}: {page}"
 
 
 def not_good_rows(report: Report) -> Iterator[Row]:
@@ -9531,6 +9593,8 @@ def not_good_rows(report: Report) -> Iterator[Row]:
             texts = (rhythm and rhythm_text(rhythm), companion and companion_text(companion))
             yield from (("", text) for text in texts if text)
         yield from reason_rows(bad)
+    last = (run.steps[-1] for run in report.runs)
+    yield from page_rows(step for step in last if not step.good)
 
 
 # ---------------------------------------------------------------------------------------------------------

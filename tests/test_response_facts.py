@@ -7,8 +7,9 @@ import re
 import pytest
 
 from checks import flat
+from frames import conversing
 from inside import here, only_step
-from servers import Reply, http_server, redirect, scripted, sending
+from servers import Reply, every, http_server, redirect, scripted, sending
 
 
 def answered(*fields):
@@ -201,3 +202,87 @@ def test_lines_have_no_header_fields_and_a_warning_says_so(run_tool, server, sty
     result = run_tool("-i", style, server.url())
     assert result.code == 0 and "Content-Type" not in result.out and len(result.out.splitlines()) == 1
     assert "--include" in result.err and "--json" in result.err
+
+
+# --- error pages ----------------------------------------------------------------------------------
+
+NGINX = (
+    b"<html>\r\n<head><title>400 Bad Request</title><style>p { color: red }</style></head>\r\n<body>\r\n"
+    b"<script>alert('a > b')</script><!-- <p>old --><h1>The plain HTTP request was sent to HTTPS port</h1>"
+    b"&lt;nginx&gt; &amp;amp;</body>\r\n</html>\r\n"
+)
+NGINX_SAYS = "400 Bad Request The plain HTTP request was sent to HTTPS port <nginx> &amp;"
+HTML, JSON = ("Content-Type", "text/html; charset=utf-8"), ("Content-Type", "application/problem+json")
+
+
+def pages(result):
+    """Return what the rows `It says` of a report say."""
+    found = re.findall(r"^  It says +(.*\n(?: {15}\S.*\n)*)", result.out, re.MULTILINE)
+    return [flat(each) for each in found]
+
+
+def says(call_tool, reply, *arguments):
+    with http_server({"/": reply}) as server:
+        return pages(call_tool(*arguments, server.url()))
+
+
+@pytest.mark.parametrize("cut", ["length", "chunks", "end"])
+def test_an_error_page_says_why_without_tags_however_long_its_body_is_said_to_be(call_tool, cut):
+    head, body = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\n", NGINX
+    if cut == "length":
+        head += f"Content-Length: {len(NGINX)}\r\n"
+    elif cut == "chunks":
+        head += "Transfer-Encoding: chunked\r\n"
+        body = b"".join(b"1\r\n%c\r\n" % each for each in NGINX) + b"0\r\n\r\n"
+    with scripted(sending(head.encode() + b"\r\n" + body)) as server:
+        assert pages(call_tool(server.url())) == [NGINX_SAYS]
+
+
+@pytest.mark.needs("h2")
+def test_an_error_page_in_small_frames_of_http2_is_shown_whole(call_tool, authority):
+    def script(c):
+        c.read_request()
+        parts = [c.data(NGINX[at : at + 7]) for at in range(0, len(NGINX), 7)]
+        c.send(c.settings(), c.headers(400, ("content-type", "text/html")), *parts, c.data(end=True))
+
+    with conversing(authority, script) as server:
+        assert pages(call_tool("--cacert", authority.file, server.url())) == [NGINX_SAYS]
+
+
+def test_of_a_long_page_the_beginning_is_shown(call_tool):
+    page = b'{"detail": "no \n\t such user"}' + b" word" * 100_000
+    [shown] = says(call_tool, Reply(404, page, [JSON]))
+    assert shown.startswith('{"detail": "no such user"} word word') and len(shown) == 160
+
+
+@pytest.mark.parametrize(
+    ("reply", "arguments"),
+    [
+        (Reply(500, b"\x1f\x8bzip", [HTML, ("Content-Encoding", "gzip")]), []),
+        (Reply(500, b"GIF89a", [("Content-Type", "image/gif")]), []),
+        (Reply(200, b"fine", [HTML]), []),
+        (Reply(404, b"as expected", [HTML]), ["--expect", "404"]),
+        (Reply(404, b"told by others", [HTML]), ["--compact"]),
+    ],
+    ids=["encoded", "no text", "good", "expected", "compact"],
+)
+def test_nothing_else_is_quoted(call_tool, reply, arguments):
+    assert not says(call_tool, reply, *arguments)
+
+
+def test_a_page_repeats_no_credential_and_sends_no_control_character(call_tool):
+    secret = "pa<b>ss&word-1234"
+    page = f"a {secret} b pa&lt;b&gt;ss&amp;word-1234 c \x1b[31m\x07d".encode()
+    [shown] = says(call_tool, Reply(401, page, [HTML]), "-u", f"me:{secret}")
+    assert shown.startswith("a *** b *** c ") and "\x1b" not in shown and "\x07" not in shown
+
+
+@pytest.mark.parametrize("size", range(4080, 4096, 3))
+def test_half_a_credential_at_the_end_of_what_is_kept_is_not_shown(call_tool, size):
+    page = b"no".ljust(size) + b"Tr0ub4dor-and-3 more"
+    assert says(call_tool, Reply(401, page, [HTML]), "-u", "me:Tr0ub4dor-and-3") == ["no"]
+
+
+def test_a_series_quotes_a_page_once_for_each_status(call_tool):
+    replies = every(*(Reply(status, b"sorry, %d" % status, [HTML]) for status in (503, 404)))
+    assert says(call_tool, replies, "--count", "6") == ["404: sorry, 404", "503: sorry, 503"]

@@ -89,6 +89,7 @@ def test_the_search_finds_a_secret_that_was_broken_over_two_lines():
 
 ECHOING = Reply(
     401,
+    ECHO.encode(),
     reason=f"No entry for {ECHO}",
     headers=[
         ("X-Echo", ECHO),
