@@ -7086,15 +7086,9 @@ def verdict_of(difference: Distribution, statuses: tuple[int | None, int | None]
     return "faster" if difference.interval[1] < 0 else "no_difference"
 
 
-def usual_statuses(own: Summary, other: Summary) -> tuple[int | None, int | None]:
-    """Return the usual status of each side: of the good answers that are compared, if there are such."""
-    both = {step.turn.round for step in own.answered if step.good}
-    both &= {step.turn.round for step in other.answered if step.good}
-    usual = []
-    for side in (own, other):
-        fit = [each for each in side.answered if not both or (each.good and each.turn.round in both)]
-        usual.append(most_frequent([each.status for each in fit]))
-    return usual[0], usual[1]
+def usual_status(side: Summary) -> int | None:
+    """Return the most frequent status of the answers that its statistics are of, None without any."""
+    return most_frequent([step.status for step in side.used])
 
 
 def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
@@ -7106,7 +7100,7 @@ def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
         verdict = verdict_of(differences["total"], (None, None))
         return Comparison(own, other, own.number, verdict, differences, needed)
     differences = {key: difference_in_turn(key, own, other, rivals) for key in STAT_KEYS}
-    statuses = usual_statuses(own, other)
+    statuses = (usual_status(own), usual_status(other))
     single = all(each.number == 1 for each in (*own.answered, *other.answered))
     verdict = verdict_of(differences["total"], statuses)
     return Comparison(own, other, 1 if single else None, verdict, differences, needed, statuses)
