@@ -2429,6 +2429,8 @@ class Parser(argparse.ArgumentParser):
 
 def build_parser() -> Parser:
     """Return the parser of the table above."""
+    # No Python ships translations of what argparse says; looking for them all the same takes 1 ms.
+    vars(argparse)["_"] = str
     parser = Parser(prog="httphases", allow_abbrev=False, add_help=False)
     # For an argument in no group argparse makes a help formatter at once, which imports dataclasses and
     # inspect on Python 3.14, and shutil with bz2.
@@ -3180,6 +3182,7 @@ def parse_certificate(der: bytes) -> Certificate:
 # 12a. Failures. What errors mean, in plain words, with one thing to try: first the tables, then the functions
 #     that choose from them. The hop or the exchange that failed asks here.
 FORBIDDEN_HINT = "A firewall or policy of this machine forbids it: check its rules and routes."
+NOT_HERE_HINT = "--interface names no interface or address of this machine: `ip address` lists them."
 CONNECT_HINTS = {
     errno.ECONNREFUSED: "The machine answers, but nothing listens on that port (or a firewall rejects it): "
     "check the port, and whether the service runs.",
@@ -3190,7 +3193,7 @@ CONNECT_HINTS = {
     errno.EPERM: FORBIDDEN_HINT,
     errno.EADDRNOTAVAIL: "No local port is left for it (`ss -tan` lists them: keep connections in use, or "
     "raise ip_local_port_range), or this machine has no address to go there from.",
-    errno.ENODEV: "--interface names no network interface of this machine: `ip link` lists them.",
+    errno.ENODEV: NOT_HERE_HINT,
     errno.EINVAL: "The route leads nowhere, or a link-local address lacks its zone (fe80::1%25eth0).",
 }
 UNIX_HINTS = {  # of connect() on a unix socket (unix(7))
@@ -5619,6 +5622,8 @@ class Tcp(Hop):
         hint = CONNECT_HINTS.get(
             getattr(error, "errno", 0), "Check the address, firewalls, and the network of this machine."
         )
+        if getattr(error, "errno", 0) == errno.EADDRNOTAVAIL and self.options.interface:
+            hint = NOT_HERE_HINT
         peer = failed[0].peer if failed and self.looks_up else None
         own = peer and own_machine(self.place[0], peer.ip)
         if own:

@@ -78,7 +78,7 @@ def test_expect_says_which_last_status_is_good(call_tool, expect):
 
 def test_an_expectation_that_is_none_is_a_usage_error(call_tool):
     for expect in (
-        *("", " ", ",", "200,", "200 404", "200;404", "200-", "-200", "200-299-300", "299-200", "2xx-3xx"),
+        *("", " ", ",", "200,", "200 404", "200;404", "200-", "200-299-300", "299-200", "2xx-3xx"),
         *("20", "2000", "20x", "2x", "xx", "0xx", "099", "+200", "ok", "2\u0660\u0660", "2xx\n2xx"),
     ):
         result = call_tool("--expect", expect, "http://127.0.0.1:9/")
@@ -118,7 +118,6 @@ def test_statistics_are_of_good_answers_and_all_the_others_are_counted(run_tool,
     assert "20 runs, status 200: 16, status 503: 4" in words
     assert "Times of the 16 good runs, in ms; distribution from 0 to " in words
     assert re.search(r"Response 200 ", words), "what is shown of the answer is of a good one"
-    assert re.search(r"503: 4 of 20, median [\d.]+ ms; 200: [\d.]+ ms", words)
 
 
 def test_a_budget_on_a_statistic_is_judged_by_good_answers_alone(run_tool, fifth):

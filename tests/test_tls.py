@@ -401,8 +401,8 @@ def test_what_is_no_record_after_the_handshake_is_named_as_openssl_does(authorit
         for phase in ("wait", "xfer"):
             step = failure(here("-m", "10", "--cacert", authority.file, server.url()), "tls", phase)
             said = step["error"]["message"]
-            assert re.fullmatch(r"TLS failed: [a-z ]+", said)
-            assert "server's log" in step["error"]["hint"]
+            assert re.fullmatch(r"TLS failed: [a-z ]+|bytes were changed on the way", said)
+            assert ("server's log" in step["error"]["hint"]) != (said == "bytes were changed on the way")
 
 
 @pytest.mark.parametrize(("version", "shown"), [("TLSv1_2", "TLS 1.2"), ("TLSv1_3", "TLS 1.3")])
@@ -425,7 +425,7 @@ def test_an_alert_after_the_handshake_is_called_by_its_name(authority, version, 
     with scripted(script) as server:
         url = f"https://127.0.0.1:{server.port}/"
         step = failure(here("-m", "10", "--cacert", authority.file, url), "tls", "wait")
-    assert step["error"]["message"] == "the server broke off (alert bad_record_mac)"
+    assert step["error"]["message"] == "bytes were changed on the way (alert bad_record_mac)"
     assert step["network"]["tls_version"] == shown
 
 

@@ -219,7 +219,7 @@ def check_compact(result: Result) -> None:
 def check_waterfall(result: Result) -> None:
     assert (result.code, result.err) == (0, "")
     words = set(re.findall(r"\w+", flat(result.out)))
-    assert {"dns", "connect", "tls", "wait", "xfer", "ttfb", "total", "200"} <= words
+    assert {"dns", "connect", "wait", "xfer", "ttfb", "total", "200"} <= words
 
 
 def check_json(result: Result) -> None:
