@@ -138,7 +138,7 @@ def test_a_name_works_without_any_right(server):
 
 NOT_THERE = {
     "nope0": "no such device",
-    "192.0.2.77": "no address to go there from",
+    "192.0.2.77": "names no interface or address of this machine",
     "2001:db8::77": "--interface 2001:db8::77",
 }
 
