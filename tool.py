@@ -989,7 +989,6 @@ class Judgement(NamedTuple):
     threshold: float = math.inf  # of a relative budget only if there is a median to compare with
     actual: float | None = None  # None where there is nothing to judge
     run: int | None = None  # the worst one; None for a budget on a statistic
-    n: int | None = None  # how many values a statistic is of
     lacking: tuple[str, ...] = ()  # at which variants, or in which series, good answers are too few
     allowance: Allowance | None = None  # of a relative budget, as the next two
     baseline: float = 0.0  # the median that it is compared with
@@ -7112,9 +7111,9 @@ def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
 
 
 def compare_all(options: Options, compared: Mapping[str | None, Summary]) -> list[Comparison]:
-    """Compare each side, the first too, with the first, or a series with a baseline. Addresses are compared
-    with the first that gives a good answer, if there is one. Nothing is compared with a first side that was
-    never measured.
+    """Compare each other side with the first, or a series with a baseline. Addresses are compared with the
+    first that gives a good answer, if there is one. Nothing is compared with a first side that was never
+    measured.
     """
     if options.sides:
         able = [side for name, side in compared.items() if name == options.sides[0].name]
@@ -7122,7 +7121,8 @@ def compare_all(options: Options, compared: Mapping[str | None, Summary]) -> lis
         able = [side for side in compared.values() if side.good] or list(compared.values())
     first = options.baseline or next(iter(able), None)
     rivals = max(1, len(compared) - 1)
-    return [compare(side, first, rivals) for side in compared.values()] if first else []
+    others = (side for side in compared.values() if side is not first)
+    return [compare(side, first, rivals) for side in others] if first else []
 
 
 def judge_allowance(key: str, allowance: Allowance, found: Comparison) -> Judgement:
@@ -7130,7 +7130,7 @@ def judge_allowance(key: str, allowance: Allowance, found: Comparison) -> Judgem
     above what is allowed, else kept. Without an interval, or a good answer, it is not judged, so that chance
     alone decides nothing. Times are judged as they are printed.
     """
-    judgement = Judgement(key, "kept", found.own.variant, n=found.differences[key].n, allowance=allowance)
+    judgement = Judgement(key, "kept", found.own.variant, allowance=allowance)
     earlier, difference = found.other.distributions[key].median, found.differences[key]
     counts = dict(zip(found.names, (found.own.good, found.other.good)))
     if all(counts.values()) and None in (earlier, found.own.distributions[key].median):
@@ -7166,7 +7166,6 @@ def judge_time(key: str, threshold: float, runs: Sequence[Run]) -> Judgement:
         if ends and not values:  # there is no such phase
             return judgement
         us, number = measure_distribution(values).stats[statistic], None
-        judgement = judgement._replace(n=len(values))
         if us is None:
             lacking = tuple(filter(None, [judgement.variant]))
             return judgement._replace(outcome=NOT_JUDGED, lacking=lacking)
@@ -7191,20 +7190,20 @@ def judge_certificate(threshold: int, runs: Sequence[Run]) -> CertificateJudgeme
     return CertificateJudgement(threshold, runs[0].turn.variant, days, name)
 
 
-def judge_all(options: Options, own: Sequence[Run], beside: Comparison | None = None) -> Verdict | None:
-    """Hold the runs of one variant against all budgets, the relative ones by what they stand `beside`. Side A
-    stands beside itself: its line says that it passed, or lacks good answers. None where nothing is judged.
+def judge_all(options: Options, own: Sequence[Run], comparisons: Sequence[Comparison] = ()) -> Verdict | None:
+    """Hold the runs of one variant against all budgets, the relative ones by its comparison. The side that
+    all others are compared with passes these, if it was answered. None where nothing is judged.
     """
     judgements, certificates = [], []
     answered = any(run.judged for run in own)
     if answered or any("." in key for key in options.thresholds):
         judgements += [judge_time(key, budget, own) for key, budget in options.thresholds.items()]
-    if beside:
-        judgements += [judge_allowance(*budget, beside) for budget in sorted(options.allowances.items())]
+    for found in (each for each in comparisons if each.own.variant == own[0].turn.variant):
+        judgements += [judge_allowance(*budget, found) for budget in sorted(options.allowances.items())]
     if answered and options.cert_days is not None:
         certificates = [judge_certificate(options.cert_days, own)]
     verdict = Verdict(tuple(judgements), tuple(certificates))
-    return verdict if any(verdict) else None
+    return verdict if any(verdict) or (answered and comparisons and options.allowances) else None
 
 
 def codes_of(run: Run) -> Iterator[ExitCode]:
@@ -7946,19 +7945,15 @@ class Report:
         return {name: Summary(list(map(chain_of, runs))) for name, runs in parts.items() if name is not None}
 
     @cached_property
-    def _beside(self) -> dict[str | None, Comparison]:
-        return {each.own.variant: each for each in compare_all(self.options, self.compared)}
-
-    @property
     def comparisons(self) -> list[Comparison]:
         """Return those of each variant but the first; the one with a baseline."""
-        return [each for each in self._beside.values() if each.own is not each.other]
+        return compare_all(self.options, self.compared)
 
     @cached_property
     def verdicts(self) -> dict[str | None, Verdict]:
         """Return the verdict on each variant of which something was judged."""
         parts = self.by_variant.items()
-        verdicts = {name: judge_all(self.options, runs, self._beside.get(name)) for name, runs in parts}
+        verdicts = {name: judge_all(self.options, runs, self.comparisons) for name, runs in parts}
         return {name: verdict for name, verdict in verdicts.items() if verdict}
 
     @property
@@ -9304,7 +9299,7 @@ def threshold_text(judgement: Judgement) -> str:
 def allowance_texts(verdict: Verdict) -> Iterator[str]:
     """Show the differences that relative budgets were held against, with their intervals."""
     for each in verdict.judgements:
-        if each.allowance and each.difference and each.variant != SIDES[0]:
+        if each.allowance and each.difference:
             percent = each.allowance.percent and each.baseline > 0
             unit, per_ms = ("%", 100 / each.baseline) if percent else ("ms", 1.0)
             size, low, high = (signed(ms * per_ms, 1) for ms in each.difference)

@@ -594,6 +594,8 @@ def test_all_budgets_are_told_where_the_first_side_never_answers(measure, server
     slo = document["summary"]["slo"]
     assert slo["thresholds_ms"] == {"total": 90000}
     assert (slo["pass"], slo["violations"], slo["not_judged"]) == (False, [], ["ttfb"])
+    lines = [line for line in result.out.splitlines() if line.startswith("Summary")]
+    assert [re.findall(r" slo=(\w+)", line) for line in lines] == [[], ["fail"]]
 
 
 def test_every_export_names_the_side(call_tool, tmp_path):
