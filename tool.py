@@ -4516,7 +4516,7 @@ def has_body(method: str, status: int) -> bool:
 
 
 MAX_PAGE = 4096  # bytes of an error page that are kept
-PAGE_TYPES = r"(?i)(text/(html|plain|xml|json)|application/([\w.-]+\+)?(json|xml))[ \t]*(;|$)"
+PAGE_TYPES = ("/html", "/plain", "/json", "/xml", "+json", "+xml")  # how a type of text ends
 
 
 def wants_page(log: Log) -> bool:
@@ -4525,7 +4525,9 @@ def wants_page(log: Log) -> bool:
     if log.received >= MAX_PAGE or response is None or response.status < 400:
         return False
     encoded = (response.get("content-encoding") or "identity").lower() != "identity"
-    return not encoded and re.match(PAGE_TYPES, response.get("content-type") or "") is not None
+    # No pattern: to compile one takes 0.1 ms or more, and more of the body may be to come.
+    media = (response.get("content-type") or "").partition(";")[0]
+    return not encoded and media.strip().lower().endswith(PAGE_TYPES)
 
 
 def pass_over(reader: Reader, most: int, log: Log) -> int:
