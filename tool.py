@@ -8716,7 +8716,7 @@ def har_export(report: Report) -> Iterator[bytes]:
 FAMILIES = {  # name and HELP, which is the same in all files: Prometheus complains if two of them differ
     "request_success": "Whether the answer was good (below 400, or as --expect says), in all runs.",
     "request_duration_seconds": "Duration of a phase of the step; of a series the median.",
-    "request_duration_stat_seconds": "Duration of a phase of the step over a series, by statistic.",
+    "request_duration_stat_seconds": "Phase, ttfb or total of the step over a series, by statistic.",
     "request_ttfb_seconds": "Time to the first byte of the response; of a series the median.",
     "request_elapsed_seconds": "Time of the step in all; of a series the median.",
     "response_status_code": "Status code of the response; of a series the largest.",
@@ -8778,10 +8778,9 @@ def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
     labels = {**variant_labels(summary.variant), "step": str(summary.number)}
     stats = {key: stats_in_metrics(key, summary, single) for key in SUMMARY_KEYS}
     for phase in PHASES:
-        by = {**labels, "phase": phase}
-        yield "request_duration_seconds", by, stats[phase]["median"]
-        for name in () if single else SUMMARY_STATS:
-            yield "request_duration_stat_seconds", {**by, "stat": name}, stats[phase][name]
+        yield "request_duration_seconds", {**labels, "phase": phase}, stats[phase]["median"]
+    for key, name in () if single else product(SUMMARY_KEYS, SLO_STATS):
+        yield "request_duration_stat_seconds", {**labels, "phase": key, "stat": name}, stats[key][name]
     values = {
         "request_success": int(not (summary.failed or summary.bad_status)),
         "request_ttfb_seconds": stats["ttfb"]["median"],
