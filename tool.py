@@ -357,18 +357,11 @@ def fixed(value: float | None, decimals: int, unit: str = "") -> str:
     return "-" if value is None else f"{value:.{decimals}f}{unit}"
 
 
-def ms_text(ms: float | None, decimals: int = 2, unit: str = " ms") -> str:
-    """Return a time with so many decimals, and with one less from 100 ms on."""
-    if ms is not None and ms >= 100:
-        decimals -= 1
-    return fixed(ms, decimals, unit)
-
-
-bare_ms = partial(ms_text, unit="")
-
-
-def time_text(us: float) -> str:
-    return ms_text(us / 1000, 1)
+def time_text(us: float | None, decimals: int = 1, unit: str = " ms") -> str:
+    """Return a time in ms with so many decimals, and with one less from 100 ms on."""
+    if us is None:
+        return "-"
+    return f"{us / 1000:.{decimals - (us >= 100_000)}f}{unit}"
 
 
 def length_text(us: float) -> str:
@@ -8014,10 +8007,6 @@ def plain_number(value: float) -> str:
     return f"{value:.15g}" if value < 1e15 else repr(value)
 
 
-def signed(number: float, decimals: int) -> str:
-    return f"{number:+.{decimals}f}".replace("-", "−")
-
-
 def second_text(moment: datetime.datetime | None) -> str | None:
     """Return RFC 3339, UTC, to the second."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
@@ -9083,7 +9072,7 @@ def waterfall_table(step: Step) -> Table:
         tone = "bad" if key == failed else key
         bar = Bar(begin, length, timing.total, tone) if length and key in PHASES else Span("")
         rows += [()] * (key == "ttfb")
-        rows.append((*row_of((key, ms_text(timing.ms(key))), tone), bar))
+        rows.append((*row_of((key, time_text(getattr(timing, key), 2)), tone), bar))
         begin += length or 0
     return Table(("Phase", "Duration", ""), ("Duration",), rows)
 
@@ -9176,7 +9165,7 @@ def claim_rows(response: Response) -> Iterator[Row]:
     for metric in longest_first(response.server_timings):
         words = clip(metric.name, MAX_FOREIGN)
         if metric.duration_ms is not None:
-            words += f" {clip(ms_text(metric.duration_ms), 20)}"
+            words += f" {clip(time_text(metric.duration_ms * 1000, 2), 20)}"
         if metric.description:
             words += f" ({clip(metric.description, MAX_FOREIGN)})"
         yield "Server says", words
@@ -9196,7 +9185,7 @@ def response_rows(step: Step) -> Iterator[Row]:
         if spent <= step.timing.send:  # the kernel does not tell, or in ticks that are too long
             spent, how = step.timing.send, "sent"
         body = amount_text(len(step.request.body), None, spent if whole else None)
-        how = f"{how} in {ms_text(spent / 1000)} of the wait" if whole else "not sent whole"
+        how = f"{how} in {time_text(spent, 2)} of the wait" if whole else "not sent whole"
         yield "Request", f"body of {body}, {how}"
     if step.interim:
         yield "Interim", ", ".join(str(status) for status in step.interim[:20])
@@ -9227,7 +9216,7 @@ def why_rows(error: Failure, often: str = "") -> Iterator[Row]:
 def reading_rows(findings: Iterable[Finding], often: Mapping[Finding, str] = {}) -> Iterator[Row]:
     """Show the findings that cost most; of a series, how `often` each came."""
     for finding in islice(findings, SHOWN_FINDINGS):
-        parts = [finding.phase, often.get(finding) or ms_text(finding.cost_us / 1000)]
+        parts = [finding.phase, often.get(finding) or time_text(finding.cost_us, 2)]
         yield "Reading", (Span(", ".join(filter(None, parts)) + ": ", "strong"), Span(finding.text))
 
 
@@ -9264,7 +9253,7 @@ def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Bloc
     if error is None or error.phase != PHASES[0]:
         yield waterfall_table(step)
     elif step.timing.total:  # there is no more to draw
-        spent = f" after {ms_text(step.timing.ms('total'))}"
+        spent = f" after {time_text(step.timing.total, 2)}"
     failed: list[Row] = []
     if error:
         kind = f" ({error.kind})" if error.kind != error.phase else ""
@@ -9279,11 +9268,11 @@ def chain_table(run: Run, width: int) -> Table:
     for step in run.steps:
         url, spent = step.url, step.timing.total
         shown = url if len(url) <= 3 * tail else f"{url[: 2 * tail]}…{url[-tail:]}"
-        status, total = status_span(step), Span(ms_text(step.timing.ms("total")))
+        status, total = status_span(step), Span(time_text(step.timing.total, 2))
         bar = Bar(begin, spent, end, status.tone) if spent else Span("")
         rows.append((Span(str(step.number)), status, total, Span(shown), bar))
         begin += spent
-    rows += [(), row_of(("", "", ms_text(to_ms(end)), "in all", ""), "strong")]
+    rows += [(), row_of(("", "", time_text(end, 2), "in all", ""), "strong")]
     return Table(("Step", "Status", "Total", "Request", ""), ("Step", "Total"), rows)
 
 
@@ -9303,7 +9292,7 @@ def allowance_texts(verdict: Verdict) -> Iterator[str]:
         if each.allowance and each.difference:
             percent = each.allowance.percent and each.baseline > 0
             unit, per_ms = ("%", 100 / each.baseline) if percent else ("ms", 1.0)
-            size, low, high = (signed(ms * per_ms, 1) for ms in each.difference)
+            size, low, high = (f"{ms * per_ms:+.1f}".replace("-", "−") for ms in each.difference)
             where = f" at {each.variant}" if each.variant else ""
             allowed = f"+{plain_number(each.allowance.amount)} {'%' if each.allowance.percent else 'ms'}"
             yield f"{each.key}{where}: {size} {unit} ({low} to {high} {unit}), allowed {allowed}"
@@ -9349,10 +9338,10 @@ def spread_blocks(summary: Summary) -> Iterator[Block]:
     which = f"Times of the {plural(len(summary.used), 'good run')}"
     if summary.none_good:
         which = "No answer was good; times of all answers"
-    yield f"{which}, in ms; distribution from 0 to {bare_ms(to_ms(end))}:"
+    yield f"{which}, in ms; distribution from 0 to {time_text(end, 2, '')}:"
     rows: list[Sequence[Cell]] = []
     for key in drawn_keys(summary.used[0]):
-        figures = (bare_ms(to_ms(summary.stat(key, name))) for name in SUMMARY_STATS)
+        figures = (time_text(summary.stat(key, name), 2, "") for name in SUMMARY_STATS)
         rows += [()] * (key == "ttfb")
         rows.append((*row_of((key, *figures), key), Strip(times_of(key, summary.used), end, key)))
     yield Table(("Phase", *SUMMARY_STATS, ""), SUMMARY_STATS, rows)
@@ -9491,7 +9480,7 @@ def often_text(costs: Sequence[tuple[int, int]], summary: Summary, report: Repor
     (usual, run), (most, _) = nearest_rank(costs, 50), costs[-1]
     if len(costs) == 1:
         return f"in run {run} of {len(report.runs)}, {time_text(usual)}"
-    cost = f"median {time_text(usual)}, {bare_ms(most / 1000, 1)} at most"
+    cost = f"median {time_text(usual)}, {time_text(most, unit='')} at most"
     return f"in {len(costs)} of {summary.runs} runs, {cost}"
 
 
@@ -9650,8 +9639,8 @@ def side_cells(side: Summary | Baseline, now: datetime.datetime) -> dict[str, st
 
     A certificate is named by the beginning of its SHA-256.
     """
-    cells = {key: bare_ms(to_ms(side.distributions[key].median)) for key in COMPARED}
-    cells["p95"] = bare_ms(to_ms(side.distributions["total"].stats.get("p95")))
+    cells = {key: time_text(side.distributions[key].median, 2, "") for key in COMPARED}
+    cells["p95"] = time_text(side.distributions["total"].stats.get("p95"), 2, "")
     cells.update(dict.fromkeys(("Status", *DIFFERING), "-"))
     if isinstance(side, Baseline):
         return cells
@@ -9705,7 +9694,7 @@ def sides_blocks(report: Report, width: int) -> Iterator[Block]:
     yield Span(f"{first.request.method} {clip(first.url)}", "strong")
     lookup = report.lookup_us
     what = "1 address" if len(names) == 1 else f"{len(names)} addresses"
-    what += " (given with --resolve)" if lookup is None else f" (found in {ms_text(to_ms(lookup))})"
+    what += " (given with --resolve)" if lookup is None else f" (found in {time_text(lookup, 2)})"
     what = f"{len(names)} sides" if sides else what
     rounds = plural(len({run.turn.round for run in report.runs}), "round")
     late = sum(run.turn.late_us is not None for run in report.runs)
