@@ -7624,7 +7624,8 @@ def silences(case: Case) -> Found:
     if case.rtt:  # there is a path, on which something may be lost
         text += ", or what it sent was lost and came again"
     if longest.us >= max(SLOW_US, SLOW_TRIPS * case.rtt):
-        yield Finding("stalled", "xfer", longest.us, "seen", text)
+        # The instants are the kernel's, turned into ours one by one: they may lie some us apart.
+        yield Finding("stalled", "xfer", min(longest.us, case.xfer), "seen", text)
 
 
 def refusal_notes(step: Step, status: int) -> Iterator[str]:
