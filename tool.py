@@ -3272,9 +3272,10 @@ def explain_lookup(
     listed = f" ({clip(', '.join(resolver.servers))})" if resolver else ""
     if error.errno == socket.EAI_AGAIN:  # SERVFAIL, REFUSED, a closed port and silence are all called so
         message = f"{host} could not be looked up: no name server gave a usable answer in {length_text(took)}"
+        one = "" if wanted else ", -4 or -6 for one family alone"
         hint = (
             f"Check those of /etc/resolv.conf{listed}; where that is this machine, whether systemd-resolved "
-            "or dnsmasq runs. `nslookup NAME` asks them, -4 or -6 for one family alone."
+            f"or dnsmasq runs. `nslookup NAME` asks them{one}."
         )
     elif wanted and error.errno in (socket.EAI_NONAME, no_data, getattr(socket, "EAI_ADDRFAMILY", -9)):
         option = family_option(options)
