@@ -110,6 +110,9 @@ class Authority:
         by_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
         own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         builder = builder.add_extension(by_key, critical=False).add_extension(own, critical=False)
+        if ca:  # without it Python 3.13 trusts no CA
+            uses = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+            builder = builder.add_extension(uses, critical=True)
         if permitted:
             names = x509.NameConstraints([x509.DNSName(permitted)], None)
             builder = builder.add_extension(names, critical=True)
