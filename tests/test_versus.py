@@ -10,7 +10,6 @@ import shlex
 import signal
 import ssl
 import statistics
-import sys
 import threading
 
 import pytest
@@ -20,7 +19,7 @@ from conftest import PATIENCE
 from inside import tool
 from samples import sample, with_times
 from screens import SGR
-from servers import Reply, dns_server, http_server, redirect, refused_port, scripted, sending
+from servers import Reply, http_server, redirect, refused_port, scripted
 
 SECRET = "hunter2hunter2"
 OK = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -113,9 +112,9 @@ def test_there_are_twenty_rounds_and_no_pause_unless_more_is_said(compare, serve
     assert document["summary"]["duration_ms"] >= 2 * 200 - EDGE, "from round to round"
 
 
-# Which side is never measured is drawn by lot.
-@pytest.mark.parametrize(("answered", "names", "whole"), [(5, "ab", 2), *[(2, "abc", 1)] * 3], ids=range(4))
+@pytest.mark.parametrize(("answered", "names", "whole"), [(5, "ab", 2), (2, "abc", 1)])
 def test_a_side_or_round_that_was_not_measured_is_not_compared(start_tool, tmp_path, answered, names, whole):
+    """Which side is never measured is drawn by lot."""
     arrived, path, asked = threading.Event(), tmp_path / "out.json", []
 
     def script(peer):
@@ -135,13 +134,10 @@ def test_a_side_or_round_that_was_not_measured_is_not_compared(start_tool, tmp_p
     assert process.returncode == 130, err
     told, document = flat(out.decode()), json.loads(path.read_text())
     assert f"Stopped after {answered} of {9 * len(names)} runs." in told
-    assert len(document["runs"]) == answered
-    assert document["initial_url"] == first
+    assert (len(document["runs"]), document["initial_url"]) == (answered, first)
     there = {target[1].upper() for target in asked[:answered]}
     compared = sorted(there - {"A"}) if "A" in there else []
-    assert [(side, each["n"]) for side, each in differences(document).items()] == [
-        (side, whole) for side in compared
-    ]
+    assert {side: each["n"] for side, each in differences(document).items()} == dict.fromkeys(compared, whole)
     assert all(re.search(rf"{side} is \S+ ms \w+ so far; ", told) for side in compared)
     assert ("There is nothing to compare: all runs are of B and C." in told) == ("A" not in there)
 
@@ -153,30 +149,25 @@ def test_words_change_what_they_name_and_nothing_else(compare):
     with http_server() as server, http_server() as other:
         sides = [
             "-H 'x-one: 1' -H 'X-New: 2'",
-            '-H "X-One: \'c\' \\"d\\"" -H X-New:\\ e',
-            "-X put",
+            '-H "X-One: \'c\' \\"d\\"" -H X-New:\\ e -X put',
             "-d 'a=b' -H 'Content-Type: a/b'",
-            other.url("/there"),
-            "--header='X-One:' -H 'X-Two:3' " + server.url("/here"),
+            "--header='X-One:' -H 'X-Two:3' " + other.url("/there"),
         ]
         base = ("-d", '{"a": 1}', "-H", "X-One: 0", "-H", "X-Two: 0")
         document = compare("--count", 1, *base, server.url("/base"), sides=sides)
         asked = [*server.requests, *other.requests]
     names = ("content-type", "x-one", "x-two", "x-new")
-    shown = [(each.method, each.target, each.body, *map(each.values, names)) for each in asked]
+    shown = [[each.method, each.target, each.body, *map(each.values, names)] for each in asked]
     data, json_type = b'{"a": 1}', ["application/json"]
-    assert sorted(shown) == sorted([
-        ("POST", "/base", data, json_type, ["0"], ["0"], []),
-        ("POST", "/base", data, json_type, ["1"], ["0"], ["2"]),
-        ("POST", "/base", data, json_type, ["'c' \"d\""], ["0"], ["e"]),
-        ("PUT", "/base", data, json_type, ["0"], ["0"], []),
-        ("POST", "/base", b"a=b", ["a/b"], ["0"], ["0"], []),
-        ("POST", "/there", data, json_type, ["0"], ["0"], []),
-        ("POST", "/here", data, json_type, [""], ["3"], []),
-    ])  # fmt: skip
-    assert [each["url"] for each in document["sides"]][4:] == [
-        *(server.url("/base"), other.url("/there"), server.url("/here"))
+    expected = [
+        ["POST", "/base", data, json_type, ["0"], ["0"], []],
+        ["POST", "/base", data, json_type, ["1"], ["0"], ["2"]],
+        ["PUT", "/base", data, json_type, ["'c' \"d\""], ["0"], ["e"]],
+        ["POST", "/base", b"a=b", ["a/b"], ["0"], ["0"], []],
+        ["POST", "/there", data, json_type, [""], ["3"], []],
     ]
+    assert sorted(shown, key=str) == sorted(expected, key=str)
+    assert document["sides"][-1]["url"] == other.url("/there")
 
 
 def test_eight_sides_are_measured_and_no_more(call_tool, compare, server):
@@ -199,19 +190,16 @@ def test_a_resolved_address_is_replaced_where_the_place_is_the_same_and_added_ot
     assert [bool(error) for error in by_side(document, errors)] == [True, False, False]
 
 
-FOR_ALL = ["--count 3", "--json x", "--slo total=3", "-f", "--expect 200", "--reuse", "-i", "--all-addresses"]
 REFUSED = [
-    *((words, f"{words.split()[0]} is for all sides") for words in (*FOR_ALL, "--propagate")),
+    ("--count 3", "--count is for all sides"),
+    ("-i", "-i is for all sides"),
     ("--vs -k", "--versus is for all sides"),
     ("--help", "stand alone"),
     ("--nonsense", "unrecognized arguments: --nonsense"),
     ("http://127.0.0.1/ http://127.0.0.1/", "expected one URL, got 2"),
     ("--cacert ca.pem", "-k and --cacert exclude each other"),
-    ("--key key.pem", "--key needs --cert"),
-    ("-x ftp://127.0.0.1", "has the scheme 'ftp'"),
     ("'", "a quote that is not closed"),
     ("-A \\", "end in a backslash"),
-    ("-x", "expected one argument"),
 ]
 
 
@@ -222,11 +210,10 @@ def test_what_would_be_a_usage_error_is_one_of_that_side(call_tool, server):
 
 
 def test_what_is_no_comparison_is_refused(call_tool, server):
-    for words in (["--versus=--"], ["--data=--"], ["-d--"], ["--vs", "-H=--"]):
+    for words in (["--versus=--"], ["--vs", "-H=--"]):
         check_usage_error(call_tool(server.url(), *words), "'--' cannot be a value")
     for words in (["--all-addresses"], ["--baseline", "x.json"]):
-        result = call_tool(server.url(), "--vs", "-L", *words)
-        check_usage_error(result, "--versus", "exclude each other")
+        check_usage_error(call_tool(server.url(), "--vs", "-L", *words), "--versus", "exclude each other")
     alone = call_tool("--vs", f"-H 'X-Token: {SECRET}' {server.url()}")
     check_usage_error(alone, "no URL given")
     many = call_tool("--vs", "-x", f"http://bob:{SECRET}@127.0.0.1:1", server.url())
@@ -237,18 +224,21 @@ def test_what_is_no_comparison_is_refused(call_tool, server):
 # --- what is read ---------------------------------------------------------------------------------
 
 
-def test_standard_input_is_read_once_for_all_sides(run_tool, server):
-    words = ("-d", "@-", server.url(), "--vs", "-m 7", "--vs", "-H 'Content-Type: a/b' -d @-")
-    assert run_tool(*ONCE, *words, stdin=b'{"a": 1}').code == 0
-    assert [each.body for each in server.requests] == [b'{"a": 1}'] * 3
-    types = sorted(each.values("content-type") for each in server.requests)
-    assert types == [["a/b"], ["application/json"], ["application/json"]]
+def test_standard_input_and_a_pipe_are_read_once_for_all_sides(run_tool, server, tmp_path):
+    fields, data = tmp_path / "fields", b'{"a": 1}'
+    os.mkfifo(fields)
+    threading.Thread(target=fields.write_bytes, args=(b"X-A: b\n",), daemon=True).start()
+    sides = ("--vs", "-L", "--vs", f"-H @{fields}", "--vs", f"-H @{fields} -H 'Content-Type: a/b' -d @-")
+    assert run_tool(*ONCE, "-d", "@-", server.url(), *sides, stdin=data).code == 0
+    assert [each.body for each in server.requests] == [data] * 4
+    assert sorted(each.values("x-a") for each in server.requests) == [[], [], ["b"], ["b"]]
+    types = [each.values("content-type") for each in server.requests]
+    assert sorted(types) == [["a/b"], *[["application/json"]] * 3]
 
 
 def test_other_readers_of_standard_input_exclude_each_other(run_tool, server):
     for base, side, readers in (
         (["-d", "@-"], "-H @-", "-d and -H"),
-        (["--vs", "-d @-"], "-d @/dev/stdin", "-d and -d"),
         (["--slo-file", "-"], "--cacert -", "--slo-file and --cacert"),
     ):
         result = run_tool(*base, server.url(), "--vs", side, stdin=b"total = 99999")
@@ -256,49 +246,37 @@ def test_other_readers_of_standard_input_exclude_each_other(run_tool, server):
     assert server.accepted == 0
 
 
-def test_a_pipe_is_read_once_for_all_sides(run_tool, server, tmp_path):
-    body, fields = tmp_path / "body.json", tmp_path / "fields"
-    for path, data in ((body, b'{"a": 1}'), (fields, b"X-A: b\n")):
-        os.mkfifo(path)
-        threading.Thread(target=path.write_bytes, args=(data,), daemon=True).start()
-    words = ("-d", f"@{body}", server.url(), "--vs", "-L", "--vs", f"-H @{fields}", "--vs", f"-H @{fields}")
-    assert run_tool(*ONCE, *words, "--vs", f"-d @{body}").code == 0
-    assert [each.body for each in server.requests] == [b'{"a": 1}'] * 5
-    assert sorted(each.values("x-a") for each in server.requests) == [[], [], [], ["b"], ["b"]]
-
-
 # --- secrets --------------------------------------------------------------------------------------
 
 BASIC = "Basic Ym9iOmh1bnRlcjJodW50ZXIy"  # bob:hunter2hunter2
-WORDS = {  # what is typed: what is shown
-    f"-H 'Authorization: Bearer {SECRET}'": "-H 'Authorization: ***'",
-    f"-HAuthorization:{SECRET}": "'-HAuthorization:***'",
-    f"-H=x-token:{SECRET}": "'-H=x-token:***'",
-    f"--header='X-Token:{SECRET}'": "'--header=X-Token:***'",
-    f"-kLH 'X-Token: {SECRET}' -4": "-kLH 'X-Token: ***' -4",
-    f"-H 'Authorization: {BASIC}'": "-H 'Authorization: ***'",
-    "-H 'Cookie: a=b'": "-H 'Cookie: ***'",
-    "-H 'X-Token: 1234' -H 'Accept: a/b'": "-H 'X-Token: 1234' -H 'Accept: a/b'",
-    f"-e http://u:{SECRET}@h/": "-e 'http://***@h/'",
-    f"-x http://bob:{SECRET}@127.0.0.1:1 -x ''": "-x 'http://***@127.0.0.1:1' -x ''",
-    "-x bob:pw@127.0.0.1:1": "-x '***@127.0.0.1:1'",
-    f"--proxy=http://bob:{SECRET}@127.0.0.1:1 --http1.1": "'--proxy=http://***@127.0.0.1:1' --http1.1",
-    f"-H 'Authorization: Bearer {SECRET}0' -d 0": "-H 'Authorization: ***' -d '***'",
-    f"--data='{SECRET} x'": "'--data=***'",
-    "'http://127.0.0.1:1/?q=\"&token=pw12'": "'http://127.0.0.1:1/?q=\"&token=***'",
-    "-d @/dev/null": "-d @/dev/null",
-    '-H  "Accept: a/b"   -m  3': '-H  "Accept: a/b"   -m  3',  # as it was written
-    os.fsdecode(b"-H X-A:\xff"): "-H X-A:\ufffd",
-}
+TYPED_AND_SHOWN = [
+    (f"-HAuthorization:{SECRET}", "'-HAuthorization:***'"),
+    (f"--header='X-Token:{SECRET}'", "'--header=X-Token:***'"),
+    (f"-kLH 'X-Token: {SECRET}' -4", "-kLH 'X-Token: ***' -4"),
+    (f"-H 'Authorization: {BASIC}'", "-H 'Authorization: ***'"),
+    ("-H 'X-Token: 1234' -H 'Accept: a/b'", "-H 'X-Token: 1234' -H 'Accept: a/b'"),
+    (f"-e http://u:{SECRET}@h/", "-e 'http://***@h/'"),
+    (f"-x http://bob:{SECRET}@127.0.0.1:1 -x ''", "-x 'http://***@127.0.0.1:1' -x ''"),
+    ("-x bob:pw@127.0.0.1:1", "-x '***@127.0.0.1:1'"),
+    (f"-H 'Authorization: Bearer {SECRET}0' -d 0", "-H 'Authorization: ***' -d '***'"),
+    (f"--data='{SECRET} x'", "'--data=***'"),
+    ("'http://127.0.0.1:1/?q=\"&token=pw12'", "'http://127.0.0.1:1/?q=\"&token=***'"),
+    ("-d @/dev/null", "-d @/dev/null"),
+    ('-H  "Accept: a/b"   -m  3', '-H  "Accept: a/b"   -m  3'),  # as it was written
+    (os.fsdecode(b"-H X-A:\xff"), "-H X-A:\ufffd"),
+]
 
 
-@pytest.mark.parametrize("words", WORDS)
-def test_no_credential_is_shown_however_it_is_written(call_tool, server, tmp_path, words):
-    path, shown = tmp_path / "out.json", WORDS[words]
-    result = call_tool("--count", 1, "--json", path, server.url(), "--vs", words)
-    assert result.json(path)["sides"][1]["words"] == shown
-    assert " ".join(shown.split()) in flat(result.out)
-    assert SECRET not in result.out + result.err + path.read_text() and BASIC not in path.read_text()
+@pytest.mark.parametrize("part", [TYPED_AND_SHOWN[:7], TYPED_AND_SHOWN[7:]], ids=["first", "second"])
+def test_no_credential_is_shown_however_it_is_written(call_tool, server, tmp_path, part):
+    path = tmp_path / "out.json"
+    sides = [word for typed, _ in part for word in ("--vs", typed)]
+    result = call_tool("--count", 1, "--json", path, server.url(), *sides)
+    assert [side["words"] for side in result.json(path)["sides"][1:]] == [shown for _, shown in part]
+    for _, shown in part:
+        assert " ".join(shown.split()) in flat(result.out)
+    everything = result.out + result.err + path.read_text()
+    assert SECRET not in everything and BASIC not in everything
 
 
 def test_a_side_knows_the_secrets_of_the_others(call_tool, tmp_path):
@@ -311,17 +289,8 @@ def test_a_side_knows_the_secrets_of_the_others(call_tool, tmp_path):
     assert shown.count("*** and ***") >= 4
 
 
-def test_a_failure_of_one_side_shows_no_secret_of_another(measure):
-    with scripted(sending(f"HTTP/1.1 200 OK\r\n{SECRET} is no field\r\n\r\n")) as server:
-        words = ("--count", 1, server.url(), "--vs", f"-H 'Authorization: Bearer {SECRET}'")
-        result, document = measure("--metrics-only", *words, code=75)
-    assert SECRET not in result.out + result.err + json.dumps(document)
-
-
 BAD_WORDS = [
     f"X-Token: {SECRET}",
-    f"-H X-Token: {SECRET}",
-    f"-u bob: {SECRET}",
     f"--cert /nofile.pem:{SECRET}",
     f"-H 'A B: {SECRET}'",
     f"-x 'http://bob:x/{SECRET}@h'",
@@ -340,47 +309,36 @@ def test_no_usage_error_shows_a_secret(call_tool, server):
     assert server.accepted == 0
 
 
-def test_secrets_and_certificate_of_the_base_go_to_no_other_origin(compare, authority):
-    certificate = authority.certificate("me.test", common_name="me")
+def test_secrets_of_the_base_go_to_no_other_origin(compare):
     with http_server() as server, http_server() as other:
         base = ("-H", f"authorization: {BASIC}", "-H", f"X-Token: {SECRET}", "-H", "X-Plain: 1")
         sides = [other.url("/b"), "-H 'AUTHORIZATION: other' " + other.url("/c"), server.url("/d")]
         left = "another origin is not sent"
         warned = [
-            f"--versus 1: {left} authorization, X-Token, --cert unless these words",
-            f"--versus 2: {left} X-Token, --cert unless these words",
+            f"--versus 1: {left} authorization, X-Token unless these words",
+            f"--versus 2: {left} X-Token unless these words",
         ]
-        words = ("--count", 1, *base, "--cert", certificate, server.url("/a"))
-        compare(*words, sides=sides, warned=warned)
+        compare("--count", 1, *base, server.url("/a"), sides=sides, warned=warned)
     names = ("authorization", "x-token", "x-plain")
     asked = {each.target: [*map(each.values, names)] for each in (*server.requests, *other.requests)}
-    assert asked == {
-        "/a": [[BASIC], [SECRET], ["1"]],
-        "/b": [[], [], ["1"]],
-        "/c": [["other"], [], ["1"]],
-        "/d": [[BASIC], [SECRET], ["1"]],
-    }
+    assert asked["/a"] == asked["/d"] == [[BASIC], [SECRET], ["1"]]
+    assert (asked["/b"], asked["/c"]) == ([[], [], ["1"]], [["other"], [], ["1"]])
 
 
 def test_a_field_for_the_proxy_goes_to_it_whatever_the_origin_and_to_no_other(compare):
     with http_server() as proxy, http_server() as other:
-        base = ("--count", 1, "-H", f"Proxy-Authorization: {BASIC}")
-        warned = ["--versus 1: another proxy is not sent Proxy-Authorization unless these words repeat it"]
+        base = ("--count", 1, "-H", f"Proxy-Authorization: {BASIC}", "-x", proxy.url(), proxy.url("/a"))
         own = f"-x {other.url()} -H 'Proxy-Authorization: own'"
-        sides = [f"-x {other.url()}", own, "-x ''", "-4", "http://b.test/"]
-        document = compare(*base, "-x", proxy.url(), proxy.url("/a"), sides=sides, warned=warned)
-        place = {proxy.port: iter(proxy.requests), other.port: iter(other.requests)}
-        ports = [run["steps"][0]["network"]["port"] for run in document["runs"]]
-        asked = by_side(document, [next(place[port]) for port in ports])
-        compare(*base, proxy.url("/a"), sides=[f"-x {other.url()}"], warned=warned)
-    given = [each.values("proxy-authorization") for each in asked]
-    assert given == [[BASIC], [], ["own"], [], [BASIC], [BASIC]]
-    last = [server.requests[-1].values("proxy-authorization") for server in (proxy, other)]
-    assert last == [[], []], "the first has no proxy, and the other another one"
+        sides = [f"-x {other.url()}", own, f"-x '' {other.url('/d')}", "http://b.test/e"]
+        warned = ["--versus 1: another proxy is not sent Proxy-Authorization unless these words repeat it"]
+        compare(*base, sides=sides, warned=warned)
+    given = [each.values("proxy-authorization") for each in proxy.requests]
+    assert given == [[BASIC]] * 2
+    assert sorted(each.values("proxy-authorization") for each in other.requests) == [[], [], ["own"]]
 
 
-@pytest.mark.parametrize("value", [SECRET, f'ab\\"{SECRET}'])
-def test_a_credential_in_a_sides_url_is_masked_wherever_it_is_shown(measure, server, value):
+def test_a_credential_in_a_sides_url_is_masked_wherever_it_is_shown(measure, server):
+    value = f'ab\\"{SECRET}'
     result, document = measure("--count", 1, server.url(), "--vs", server.url(f"/?token={value}"))
     side = document["sides"][1]
     assert side["url"] == side["words"].strip("'") == server.url("/?token=***")
@@ -393,7 +351,7 @@ def test_a_credential_in_a_sides_url_is_masked_wherever_it_is_shown(measure, ser
 
 @pytest.fixture
 def asking(authority):
-    """Make servers that ask for a client certificate; `seen` has the name in each, of each request."""
+    """A server that asks for a client certificate; `seen` has path and name of each request."""
     context = authority.context()
     context.verify_mode = ssl.CERT_OPTIONAL
     context.load_verify_locations(authority.file)
@@ -402,30 +360,27 @@ def asking(authority):
     def script(peer):
         certificate = peer.sock.getpeercert()
         names = dict(pair for part in certificate["subject"] for pair in part) if certificate else {}
-        peer.read_request()
-        seen.append((peer.sock.getsockname()[1], names.get("commonName")))
+        seen.append((peer.read_request().target, names.get("commonName")))
         peer.send(OK)
 
-    with scripted(script, tls=context) as first, scripted(script, tls=context) as second:
-        yield first, second, seen
+    with scripted(script, tls=context) as server:
+        yield server, seen
 
 
-def test_each_side_shows_its_own_client_certificate(compare, asking, authority, tmp_path):
-    here, there, seen = asking
+def test_each_side_shows_its_own_client_certificate(compare, asking, authority):
+    server, seen = asking
     one, two = (authority.certificate(f"{name}.test", common_name=name) for name in ("one", "two"))
-    key, alone = tmp_path / "key.pem", tmp_path / "cert.pem"
-    parts = re.split("(?=-----BEGIN CERT)", two.read_text(), maxsplit=1)
-    key.write_text(parts[0])
-    alone.write_text(parts[1])
+    base = ("--count", 2, "--cacert", authority.file, "--cert", one, server.url("/a"))
+    other = server.url("/c", host="localhost")
     document = compare(
-        *("--count", 2, "--cacert", authority.file, "--cert", one, here.url()),
-        sides=["-H 'X-A: b'", there.url(), f"--cert {two} {there.url()}", f"--cert {alone} --key {key}"],
+        *base,
+        sides=[server.url("/b"), other, f"--cert {two} {server.url('/d')}"],
         warned=["--versus 2: another origin is not sent --cert unless these words repeat it"],
     )
-    expected = [(here, "one"), (here, "one"), (there, None), (there, "two"), (here, "two")]
-    assert by_side(document, seen) == [(server.port, name) for server, name in expected] * 2
-    shown = [run["steps"][0]["network"]["client_cert"] for run in by_side(document, document["runs"])[:5]]
-    assert shown == [True, True, None, True, True]
+    names = [("/a", "one"), ("/b", "one"), ("/c", None), ("/d", "two")]
+    assert by_side(document, seen) == names * 2
+    shown = [run["steps"][0]["network"]["client_cert"] for run in by_side(document, document["runs"])[:4]]
+    assert shown == [True, True, None, True]
 
 
 def test_kept_connections_are_each_sides_own(compare):
@@ -470,22 +425,9 @@ def column(result, name):
 
 @pytest.mark.needs("h2")
 def test_http2_beside_http1(call_tool, http2, authority):
-    words = ("--count", 2, "--cacert", authority.file, http2.url(), "--vs", "--http1.1")
-    result = call_tool(*words)
-    assert result.code == 0
-    assert "B --http1.1" in flat(result.out)
+    result = call_tool("--count", 2, "--cacert", authority.file, http2.url(), "--vs", "--http1.1")
+    assert result.code == 0 and "B --http1.1" in flat(result.out)
     assert column(result, "Protocol") == ["HTTP/2", "HTTP/1.1"] and column(result, "Size") == []
-
-
-@pytest.mark.needs("ipv6")
-def test_the_families_replace_each_other(run_tool, tmp_path):
-    path, names = tmp_path / "out.json", {"a.test": ["127.0.0.1", "::1"]}
-    with http_server() as four, http_server(host="::1", port=four.port), dns_server(names) as resolver:
-        words = ("--count", 1, "--json", path, "-4", four.url(host="a.test"), "--vs", "-6")
-        result = run_tool(*words, resolver=resolver.address)
-    document = result.json(path)
-    used = [run["steps"][0]["network"]["ip_family"] for run in document["runs"]]
-    assert by_side(document, used) == ["IPv4", "IPv6"]
 
 
 def test_a_unix_socket_beside_tcp(call_tool, server, tmp_path):
@@ -528,24 +470,16 @@ def test_only_rounds_that_are_good_on_both_sides_count_and_the_others_are_told(m
         words = ("--count", 20, server.url(), "--vs", server.url("/flap"), "--vs", "-L")
         result, document = measure(*words)
     assert [differences(document)[side]["n"] for side in "BC"] == [10, 20]
-    totals = {
-        side: {run["round"]: exact(run["steps"][0]["timing"]["total_ms"]) for run in runs_of(document, side)}
-        for side in "AB"
-    }
-    apart = sorted(totals["B"][turn] - totals["A"][turn] for turn in totals["B"])
+    own, other = (
+        {run["round"]: exact(run["steps"][0]["timing"]["total_ms"]) for run in runs_of(document, side)}
+        for side in "BA"
+    )
+    apart = sorted(own[turn] - other[turn] for turn in own)
     found = differences(document)["B"]["total_ms"]
     assert abs(exact(found["median_ms"]) - statistics.median(apart)) <= exact(0.0005)
     assert [exact(end) for end in found["ci95_ms"]] == [apart[1], apart[-2]], "of ten, beside another rival"
     told = flat(result.out)
     assert "Not good B: 10 of 20 rounds: round " in told and told.count("Not good ") == 1
-
-
-def test_expected_statuses_are_good_on_all_sides(call_tool):
-    with http_server({"/": Reply(), "/no": Reply(401)}) as server:
-        words = (*ONCE, "--expect", "401", server.url("/no"), "--vs")
-        assert call_tool(*words, server.url("/no?b")).code == 0
-        result = call_tool(*words, server.url("/"))
-    assert result.warned("step 1 at B: no answer was good").code == 22
 
 
 # --- chains ---------------------------------------------------------------------------------------
@@ -594,36 +528,25 @@ def test_all_budgets_are_told_where_the_first_side_never_answers(measure, server
     slo = document["summary"]["slo"]
     assert slo["thresholds_ms"] == {"total": 90000}
     assert (slo["pass"], slo["violations"], slo["not_judged"]) == (False, [], ["ttfb"])
-    lines = [line for line in result.out.splitlines() if line.startswith("Summary")]
-    assert [re.findall(r" slo=(\w+)", line) for line in lines] == [[], ["fail"]]
 
 
 def test_every_export_names_the_side(call_tool, tmp_path):
     har, metrics, traces = (tmp_path / name for name in ("har", "prom", "traces"))
     with http_server() as server, http_server() as other:
         words = ("--har", har, "--prometheus", metrics, "--otlp", traces, "--count", 2, server.url("/a"))
-        assert call_tool(*words, "--vs", "-L", "--vs", other.url("/b?c")).code == 0
+        assert call_tool(*words, "--vs", other.url("/b?c")).code == 0
     log = json.loads(har.read_text())["log"]
     assert [each["request"]["url"] for each in log["entries"]] == [page["title"] for page in log["pages"]]
     elapsed = re.findall(r"^httphases_elapsed_seconds\{(.*)\}", metrics.read_text(), re.MULTILINE)
-    assert elapsed == [
-        f'target="{url}",side="{side}"'
-        for url, side in ((server.url("/a"), "A"), (server.url("/a"), "B"), (other.url("/b"), "C"))
-    ]
-    lines = map(json.loads, traces.read_text().splitlines())
-    spans = [span for line in lines for span in line["resourceSpans"][0]["scopeSpans"][0]["spans"]]
-    values = [{each["key"]: each["value"] for each in span.get("attributes", ())} for span in spans]
-    sides = [each["httphases.side"]["stringValue"] for each in values if "httphases.side" in each]
-    assert sorted(sides) == list("AABBCC")
-    assert not any("httphases.target" in each for each in values)
+    assert elapsed == [f'target="{server.url("/a")}",side="A"', f'target="{other.url("/b")}",side="B"']
+    named = re.findall(r'"httphases\.(side|target)", *"value": *\{"stringValue": *"(\w)"', traces.read_text())
+    assert sorted(named) == [("side", "A")] * 2 + [("side", "B")] * 2
 
 
 def test_the_report_fits(run_tool, server):
     words = ("--count", 7, server.url(), "--vs", "-H 'X-Long: " + "long " * 20 + "'", "--vs", "-L")
-    result = run_tool(*words, terminal="out", columns=60)
-    report = SGR.sub("", result.out)
-    lines = [line.rstrip("\r") for line in report.splitlines() if not line.startswith("Run ")]
-    assert max(map(len, lines)) <= 60
+    report = SGR.sub("", run_tool(*words, terminal="out", columns=60).out)
+    assert max(map(len, report.replace("\r", "").splitlines())) <= 60
     told = flat(report)
     assert "7 rounds of 3 sides" in told and "A as given" in told
     assert len(re.findall(r"faster|slower", told)) >= 2
@@ -651,15 +574,6 @@ def held(own, other, amount="+1"):
     return tool.judge_allowance("total", tool.parse_budget("total", amount), found), found
 
 
-@pytest.mark.parametrize(
-    ("amount", "allowed"),
-    [("+10%", 1.0), ("+25", 25), ("+0%", 0), ("+.5", 0.5), ("+1e2%", 10), ("+1.7e308%", sys.float_info.max)],
-)
-def test_percent_is_of_the_other_median_and_else_it_is_milliseconds(amount, allowed):
-    judgement, _ = held([10_000] * 6, [10_000] * 6, amount)
-    assert judgement.threshold == 10 + allowed
-
-
 FEW = [None] * 15 + [20_000] * 5
 APART = [None] * 8 + [20_000] * 8
 
@@ -672,10 +586,10 @@ APART = [None] * 8 + [20_000] * 8
         (range(21_000, 27_000, 1000), [20_000] * 6, "+1", "kept", ()),
         (range(21_000, 27_000, 1000), [20_000] * 6, "+4.99%", "exceeded", ()),
         (range(21_000, 27_000, 1000), [20_000] * 6, "+5%", "kept", ()),
+        ([20_000] * 6, [20_000] * 6, "+1.7e308%", "kept", ()),
         ([21_000] * 5, [20_000] * 5, "+900%", "not judged", ("B", "A")),
         (FEW, [20_000] * 20, "+900%", "not judged", ("B",)),
         ([20_000] * 20, FEW, "+900%", "not judged", ("A",)),
-        ([None] * 20, [None] * 20, "+900%", "not judged", ("B", "A")),
         (APART, APART[::-1], "+900%", "not judged", ("B", "A")),  # enough of each, but in other rounds
         ([20_000] * 6 + [None] * 14, [20_000] * 20, "+900%", "kept", ()),
     ],
@@ -685,7 +599,6 @@ def test_a_relative_budget_is_exceeded_where_the_whole_interval_is_above_it(
 ):
     judgement, _ = held(own, other, amount)
     assert (judgement.outcome, judgement.lacking) == (outcome, lacking)
-    assert tool.Verdict((judgement,)).passed is (outcome == "kept")
 
 
 def test_the_outcome_of_a_gate_is_in_panel_lines_and_json(measure, server):
@@ -717,41 +630,23 @@ def test_sides_are_unlike_by_their_good_answers_if_there_are_such():
     assert held(APART, APART[::-1])[1].verdict == "too_few", "the good ones are alike, in other rounds"
 
 
-EIGHT = [20_000] * 8
+def test_a_sentence_says_which_is_better_and_by_which_phases():
+    def sentence(own, other):
+        return tool.verdict_sentence(tool.compare(own, other, 1))
 
-
-@pytest.mark.parametrize(
-    ("own", "other", "sentence"),
-    [
-        (
-            chains("B", EIGHT, steps=2),
-            chains("A", EIGHT),
-            "B is slower: total by 20.0 ms (20.0 to 20.0), most of it connect 10.0 and wait 10.0",
-        ),
-        (
-            chains("B", [19_000] * 8, wait=5_000),
-            chains("A", EIGHT),
-            "B is faster: total by 1.0 ms (1.0 to 1.0), most of it connect 1.0",
-        ),
-        (
-            chains("b.test", EIGHT),
-            chains("a.test", [*EIGHT[:7], 90_000]),
-            "No difference found: b.test is between 70.0 ms faster and 0.0 ms slower than a.test (95 %)",
-        ),
-        (
-            chains("B", [22_000] * 3),
-            chains("A", EIGHT),
-            "B is 2.0 ms slower so far; 6 rounds are needed to be sure, 3 were good",
-        ),
-        (
-            chains("B", [None] * 8),
-            chains("A", EIGHT),
-            "B answers 503, A 200: the times are of different work",
-        ),
-    ],
-)
-def test_a_sentence_says_which_is_better_and_by_which_phases(own, other, sentence):
-    assert tool.verdict_sentence(tool.compare(own, other, 1)) == sentence
+    eight = [20_000] * 8
+    assert sentence(chains("B", eight, steps=2), chains("A", eight)) == (
+        "B is slower: total by 20.0 ms (20.0 to 20.0), most of it connect 10.0 and wait 10.0"
+    )
+    assert sentence(chains("B", [19_000] * 8, wait=5_000), chains("A", eight)) == (
+        "B is faster: total by 1.0 ms (1.0 to 1.0), most of it connect 1.0"
+    )
+    assert sentence(chains("b.test", eight), chains("a.test", [*eight[:7], 90_000])) == (
+        "No difference found: b.test is between 70.0 ms faster and 0.0 ms slower than a.test (95 %)"
+    )
+    assert sentence(chains("B", [22_000] * 3), chains("A", eight)) == (
+        "B is 2.0 ms slower so far; 6 rounds are needed to be sure, 3 were good"
+    )
 
 
 # --- what a side may change ---------------------------------------------------------------------
@@ -778,11 +673,12 @@ CHANGES_NOTHING = ("-g", "--key", "--key-password-file")  # the last two belong 
 SIDE_OPTIONS = [text.split()[0] for group in tool.SIDE_GROUPS for text, _, _ in tool.OPTIONS[group]]
 
 
-@pytest.mark.parametrize("option", sorted({*SIDE_OPTIONS} - {*tool.FOR_ALL, *CHANGES_NOTHING}))
-def test_an_option_that_a_side_may_have_makes_it_another_one(option, authority):
+def test_each_option_that_a_side_may_have_makes_it_another_one(authority):
     """A field of Options that `choose_options` fills, not `own_options`, is the same for all sides."""
-    value = SIDE_VALUES.get(option, "").format(pem=authority.certificate("here.test"))
-    words = shlex.join([option, value] if value else [option])
-    options = tool.parse_options(["http://here.test/", "--versus", words], {}, 80)
-    base, side = (each.options._replace(warnings=(), secrets=None) for each in options.sides)
-    assert base != side
+    pem = authority.certificate("here.test")
+    for option in {*SIDE_OPTIONS} - {*tool.FOR_ALL, *CHANGES_NOTHING}:
+        value = SIDE_VALUES.get(option, "").format(pem=pem)
+        words = shlex.join([option, value] if value else [option])
+        options = tool.parse_options(["http://here.test/", "--versus", words], {}, 80)
+        base, side = (each.options._replace(warnings=(), secrets=None) for each in options.sides)
+        assert base != side, option
