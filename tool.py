@@ -4019,14 +4019,13 @@ class TlsStream(Stream):
     """TLS over another stream. It is made before the clock starts, with its ClientHello.
 
     OpenSSL reads and writes memory alone. The stream below sends what it writes: `ciphertext` is its source.
-    What the other side sends comes in records (RFC 8446 section 5.1), which `_pull` reads:
+    What the other side sends comes in records (RFC 8446 section 5.1). They are read one by one, the header
+    first, since each is to have a time of arrival of its own; or in bulk: as many as there are, which share
+    one. Either way the next read goes on where this one ended:
 
         | header, 5 bytes | 1200 bytes | header | 16401 bytes | header | 16401 bytes |
-        |<------- one record --------->|
-        |<------- in bulk: whatever one read gives ------>|<-------- `_rest` ------->|
-
-    One by one, each record has a time of arrival of its own. In bulk all records of a read share one, and a
-    read may end within a record: when records are read one by one again, `_rest` comes first.
+        |<--------------- a read ----------------->|<--- `_rest` ---->|
+        |<------------ another one ---------->| `_cut` bytes of a header: OpenSSL gets it when it is whole
     """
 
     def __init__(self, context: ssl.SSLContext, name: str) -> None:
@@ -4034,7 +4033,8 @@ class TlsStream(Stream):
         self.established = False
         self.stray = False  # something else than a record of TLS came
         self._failure: ssl.SSLError | None = None  # to be raised by the next call
-        self._rest = 0  # bytes of the newest record that are still to be read
+        self._rest = 0  # bytes of the newest record that are still to come, once its header is whole
+        self._cut = 0  # bytes of its header that have come, while it is not
         self.answered = 0  # when the other side's flight came that ended the handshake, 0 if ours did
         self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -4139,68 +4139,38 @@ class TlsStream(Stream):
         return count if count or ended else None
 
     def _pull(self) -> bool:
-        """Read one record, or in bulk as much as there is, and give it to OpenSSL; False at the end."""
+        """Give OpenSSL one record, or in bulk what one read brings; False at the end of the stream below."""
         if self.in_bulk:
             self._inner.send_until_readable()  # the last byte of an upload ends `in_bulk`
         self._inner.in_bulk, self._inner.records_left = self.in_bulk, self.records_left
-        count = self._pull_bulk() if self.in_bulk else self._pull_record()
-        self._incoming.write(self._buffer[:count])
-        return count > 0
+        came = self._read_on()
+        self.began = self._inner.began
+        while came and (self._rest or self._cut) and not self.in_bulk:
+            came = self._read_on()
+        self.arrived = self._inner.arrived
+        return came
 
-    def _pull_record(self) -> int:
-        """Read a record, or what is left of one, to its last byte: nothing in it can be used before (RFC 8446
-        section 5.2). Return how much came.
-        """
-        count, end = 0, self._rest
-        if not end:
-            count = self._receive_to(5, 0)
-            if count < 5:  # the stream has ended
-                return count
-            kind, version, length = RECORD_HEADER.unpack_from(self._buffer)
-            if not (20 <= kind <= 24 and version == 3 and length <= MAX_RECORD):
-                self.stray = True
-                return count  # OpenSSL fails on it now; the rest might never come
-            end = 5 + length
-        count = self._receive_to(end, count)
-        self._rest = end - count
-        return count
-
-    def _pull_bulk(self) -> int:
-        """Read as much as there is, with room for the rest of a record behind it, and the header of the last
-        record whole: it tells where the next one begins. Return how much came.
-        """
-        count, end = self._receive(self._buffer[:-MAX_RECORD], False), self._rest
-        while count > end:
-            if count < end + 5:
-                count = self._receive_to(end + 5, count)
-            if count < end + 5:  # the stream has ended
-                break
-            end += 5 + RECORD_HEADER.unpack_from(self._buffer, end)[2]
-        self._rest = max(0, end - count)
-        return count
-
-    def _receive_to(self, end: int, count: int) -> int:
-        """Read until the buffer, which holds `count` bytes, holds `end`; return how many it holds then."""
-        while count < end:
-            got = self._receive(self._buffer[count:end], count > 0)
-            if not got:
-                break
-            count += got
-        return count
-
-    def _receive(self, view: memoryview, begun: bool) -> int:
-        """Read ciphertext, of which some has come before if `begun`; return how much came, 0 at the end."""
+    def _read_on(self) -> bool:
+        """Read to the end of a header or a record at the most, or in bulk what is there. False at the end."""
+        most = BUFFER if self.in_bulk else self._rest or 5
         try:
-            got = self._inner.read_into(view)
+            came = self._inner.read_into(self._buffer[self._cut : most])
         except BlockingIOError:
-            if begun:
+            if self._rest or self._cut:
                 raise protocol_error(UNASKED) from None
             raise
-        if got:
-            self.arrived = self._inner.arrived
-            if not begun:
-                self.began = self._inner.began
-        return got
+        count, end = self._cut + came, self._rest
+        while end + 5 <= count:
+            kind, version, length = RECORD_HEADER.unpack_from(self._buffer, end)
+            end += 5 + length
+            if not (20 <= kind <= 24 and version == 3 and length <= MAX_RECORD):
+                self.stray = True
+                end = count  # OpenSSL fails on it now; the rest might never come
+        whole = min(end, count)
+        self._incoming.write(self._buffer[:whole])
+        self._rest, self._cut = end - whole, count - whole
+        self._buffer[: self._cut] = self._buffer[whole:count]
+        return came > 0
 
 
 # ---------------------------------------------------------------------------------------------------------

