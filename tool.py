@@ -2087,6 +2087,8 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
             wrong = f"{certificate} with the key in {key}: {reason_of(error)}"
         elif "MISMATCH" in (error.reason or ""):
             wrong = f"{key} is not the key of the first certificate in {certificate}"
+        elif asked and not identity.password:
+            wrong = f"the key in {key} is encrypted: name a file with its password, --key-password-file PATH"
         elif asked:
             wrong = f"the key in {key} is encrypted: the first line of --key-password-file does not open it"
         else:
