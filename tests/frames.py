@@ -3,7 +3,7 @@
     with conversing(authority, script) as server:
 
 serves every connection by `script(c)`, where `c` is a `Conversation`; `converse` runs the program against
-one. `answer` and `flood` make scripts for `servers.scripted`.
+one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Callable, NamedTuple
 
 from conftest import Result
 from inside import here
-from servers import Peer, Script, Server, scripted
+from servers import Peer, Server, scripted
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE = range(6)
@@ -206,32 +206,3 @@ def converse(authority: Any, script: Callable[[Conversation], Any], *arguments: 
     """Run the program against an HTTP/2 script."""
     with conversing(authority, script) as server:
         return here("-m", "60", "--cacert", authority.file, *arguments, server.url())
-
-
-def answer(*parts: bytes, hold: bool = True, first: bytes = settings()) -> Script:
-    """Read the request's head, send `first` and the parts, then hold or close the connection."""
-
-    def script(peer: Peer) -> None:
-        Conversation(peer).read_head()
-        peer.send(first)
-        for part in parts:
-            peer.send(part)
-        if hold:
-            peer.wait(60)
-        else:  # an orderly end: closing with something unread would be a reset
-            peer.end()
-            peer.read_to_end()
-
-    return script
-
-
-def flood(start: bytes, unit: bytes, pause: float = 0.0) -> Script:
-    """Send SETTINGS and `start`, then `unit` until the client goes away."""
-
-    def script(peer: Peer) -> None:
-        Conversation(peer).read_head()
-        peer.send(settings() + start)
-        while not peer.wait(pause):
-            peer.send(unit)
-
-    return script

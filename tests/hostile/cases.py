@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from checks import UNSAFE, check_document, parse_compact, parse_metrics
 from conftest import Result
 from servers import Peer, Script
 
 PEAK_MIB = 100
-SHORT, FAR, LONG = 0.4, 4.0, 30.0
+SHORT, FAR, LONG = 0.4, 1.0, 30.0
 """The -m of a case that is to run into it, of one that is to come to some phase before, and of one that is to
 end without."""
 STYLES = (("--metrics-only",), ("--compact",), ())
@@ -43,6 +43,8 @@ class Case(NamedTuple):
     """The phase of the error, where the row is about it."""
     hint: str = ""
     """Words that the error's hint must hold."""
+    apart: bool = False
+    """Play it in a process of its own, whose memory is measured: it is large, or without end."""
 
     @property
     def max_time(self) -> float:
@@ -60,16 +62,33 @@ class Case(NamedTuple):
         return STYLES[zlib.crc32(self.name.encode()) % len(STYLES)]
 
 
-def as_script(script: bytes | Script) -> Script:
-    """Turn bytes into the script that sends them."""
-    if not isinstance(script, bytes):
-        return script
+def talk(*parts: bytes, first: Callable[[Peer], Any] = Peer.read_request, end: str = "close") -> Script:
+    """Read what the client says first, send the parts, then close, hold or reset the connection."""
 
-    def send(peer: Peer) -> None:
-        peer.read_request()
-        peer.send(script)
+    def script(peer: Peer) -> None:
+        first(peer)
+        for part in parts:
+            peer.send(part)
+        if end == "hold":
+            peer.wait(60)
+        if end == "reset":
+            peer.reset()
 
-    return send
+    return script
+
+
+def flood(
+    start: bytes, unit: bytes, pause: float = 0.0, first: Callable[[Peer], Any] = Peer.read_request
+) -> Script:
+    """Read what the client says first, send `start`, then `unit` until it goes away."""
+
+    def script(peer: Peer) -> None:
+        first(peer)
+        peer.send(start)
+        while not peer.wait(pause):
+            peer.send(unit)
+
+    return script
 
 
 def check_manners(result: Result) -> None:

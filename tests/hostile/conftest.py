@@ -7,8 +7,8 @@ from typing import Any, Callable
 
 import pytest
 
-from conftest import Authority, Result
-from hostile.cases import Case, as_script, check_case
+from conftest import Authority
+from hostile.cases import Case, check_case, talk
 from servers import scripted
 
 
@@ -24,21 +24,23 @@ def contexts(authority: Authority) -> dict[str, ssl.SSLContext | None]:
 
 
 @pytest.fixture
-def play(run_tool: Callable[..., Result], request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
+def play(run_tool: Any, call_tool: Any, request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
     """Play one case of a table, prove that it ended as it must, and return the JSON document.
 
     `tls` is a server's context to use in place of the session's."""
 
-    def run(case: Case, tls: ssl.SSLContext | None = None) -> dict[str, Any]:
+    def play_case(case: Case, tls: ssl.SSLContext | None = None) -> dict[str, Any]:
         trust: tuple[str, ...] = ()
         if case.over != "http":
             tls = tls or request.getfixturevalue("contexts")[case.over]
             if "-k" not in case.options:
                 trust = ("--cacert", str(request.getfixturevalue("authority").file))
-        with scripted(as_script(case.script), tls=tls) as server:
+        script = talk(case.script) if isinstance(case.script, bytes) else case.script
+        with scripted(script, tls=tls) as server:
             values = {"scheme": "http" if case.over == "http" else "https", "port": server.port}
             words = [case.url, "-m", str(case.max_time), "--json", "-", *case.style, *trust, *case.options]
-            result = run_tool(*(word.format(**values) for word in words))
+            run = run_tool if case.apart else call_tool
+            result = run(*(word.format(**values) for word in words))
         return check_case(case, result)
 
-    return run
+    return play_case

@@ -7,39 +7,12 @@ import socket
 
 import pytest
 
-from hostile.cases import Case, check_manners
-from servers import Peer, Script, scripted
+from hostile.cases import Case, check_manners, flood, talk
+from servers import Peer, scripted
 
 OK = b"HTTP/1.1 200 OK\r\n"
 HELLO = OK + b"Content-Length: 6\r\n\r\nhello\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
-
-
-def then(*parts: bytes, reset: bool = False) -> Script:
-    """Read the request, send the parts, and reset the connection, or leave it open."""
-
-    def script(peer: Peer) -> None:
-        peer.read_request()
-        for part in parts:
-            peer.send(part)
-        if reset:
-            peer.reset()
-        else:
-            peer.read_to_end()
-
-    return script
-
-
-def flood(start: bytes, unit: bytes, pause: float = 0.0) -> Script:
-    """Send `start`, then `unit` until the client goes away."""
-
-    def script(peer: Peer) -> None:
-        peer.read_request()
-        peer.send(start)
-        while not peer.wait(pause):
-            peer.send(unit)
-
-    return script
 
 
 def before_the_request(peer: Peer) -> None:
@@ -58,23 +31,16 @@ STATUS_LINES = [
     Case(f"the status line {line!r}", line + b"\r\nContent-Length: 0\r\n\r\n", phase="wait")
     for line in (
         b"",
-        b"\0",
         b"HTTP/1.1 ",
         b"HTTP/1.1 20 OK",
-        b"HTTP/1.1 2000 OK",
         b"HTTP/1.1 -200 OK",
-        b"HTTP/1.1 +20 OK",
-        b"HTTP/1.1 2e2 OK",
         b"HTTP/1.1 099 OK",
         b"HTTP/1.1 2_0 OK",
         b"HTTP/1.1 \xb2\xb2\xb2 OK",
         b"HTTP/1.1\t200\tOK",
         b"HTTP/9.9 200 OK",
         b"HTTP/1.10 200 OK",
-        b"HTTP/1.x 200 OK",
-        b"HTTP 200 OK",
         b"ICY 200 OK",
-        b"RTSP/1.0 200 OK",
         b"\xef\xbb\xbfHTTP/1.1 200 OK",
         b"<html>",
         b"220 mail.test ESMTP",
@@ -88,13 +54,9 @@ SIX = b"Content-Length: 6\r\n\r\nhello\n"
 GOOD = [
     Case(name, answer, None, 200, size)
     for name, answer, size in (
-        ("a reason of half a megabyte", OK[:-4] + b"y" * 500_000 + b"\r\n\r\n", 0),
         ("HTTP/1.0 until the connection closes", b"HTTP/1.0 200 OK\r\n\r\nhello\n", 6),
         ("line feeds alone", b"HTTP/1.1 200 OK\nContent-Length: 6\n\nhello\n", 6),
-        ("an empty body until the connection closes", OK + b"\r\n", 0),
         ("a second response after the first", HELLO + HELLO, 6),
-        ("a megabyte after the response", HELLO + b"\x1b[2J" * 250_000, 6),
-        ("a length with leading zeros", OK + b"Content-Length: 000000000000006\r\n\r\nhello\n", 6),
         ("a length with a NUL", OK + b"Content-Length: 6\0\r\n\r\nhello\n", 6),
         ("a length in three ways", OK + b"Content-Length: 6,06 , 6\r\n" + SIX, 6),
         ("a folded header", OK + b"Server: a\r\n\t b\r\n c\r\n\r\n", 0),
@@ -103,7 +65,6 @@ GOOD = [
         ("bidi overrides", "HTTP/1.1 200 \u202etxt\r\nServer: \u2066x\u200f\u2028\r\n\r\n".encode(), 0),
         ("a reason of ESC and CR", b"HTTP/1.1 200 \x1b[31mred\x07\rx\x9b\r\n\r\n", 0),
         ("a value of ESC, NUL and C1", OK + b"Server: \x1b]0;x\x07\0\x9b\x7f\r\n\r\n", 0),
-        ("a content-type of a megabyte", OK + b"Content-Type: " + b"t/" * 500_000 + b"\r\n\r\n", 0),
         ("a thousand header lines", OK + b"Set-Cookie: a=b\r\n" * 999 + SIX, 6),
         ("a name that is no token", OK + b"a/b(c).php: x\r\n" + SIX, 6),
         ("a blank before the colon", OK + b"Server : x\r\n\r\n", 0),
@@ -111,12 +72,11 @@ GOOD = [
         ("a length of which the name has a blank", OK + b"Content Length: 9\r\n" + SIX, 6),
         ("a folded line before any header", OK + b" x: y\r\n" + SIX, 6),
         ("warnings in place of a thousand headers", OK + b"PHP Warning: x\r\n" * 999 + SIX, 6),
-        ("empty values", OK + b"Server:\r\nContent-Type:\r\nDate: \r\n\r\n", 0),
         ("gzip that is none", OK + b"Content-Encoding: gzip\r\n" + SIX, 6),
         ("a hundred interim responses", b"HTTP/1.1 102 P\r\n\r\n" * 100 + HELLO, 6),
         ("a response before the request", before_the_request, 6),
         ("an answer from a server that never reads", without_reading, 6),
-        ("a reset after the whole response", then(HELLO, reset=True), 6),
+        ("a reset after the whole response", talk(HELLO, end="reset"), 6),
     )
 ] + [
     Case("a status that nobody knows", HELLO.replace(b"200 OK", b"999"), None, 999, 6),
@@ -135,26 +95,38 @@ HEADERS = [
         ("a name with NUL", b"Ser\0ver: x"),
         ("a name with ESC", b"\x1b[31m: x"),
         ("a name of UTF-8", "Größe: 1".encode()),
-        ("one header line too many", b"X: y\r\n" * 1001),
-        ("a header line of more than a megabyte", b"X: " + b"y" * ((1 << 20) + 100)),
-        ("a megabyte of headers in small lines", (b"X: " + b"y" * 2000 + b"\r\n") * 600),
-        ("a megabyte of folded lines", b"X: y\r\n" + (b" " + b"z" * 4000 + b"\r\n") * 400),
-        ("a thousand and one folded lines", b"X: y\r\n" + b" z\r\n" * 1001),
-        ("a name of two megabytes", b"y" * (2 << 20)),
     )
 ] + [
+    Case("one interim response too many", b"HTTP/1.1 102 P\r\n\r\n" * 101 + HELLO),
+    Case("an interim response and nothing more", b"HTTP/1.1 100 Continue\r\n\r\n", phase="wait"),
+]
+
+LARGE = [  # or without end
+    *(
+        Case(name, OK + lines + b"\r\n\r\n")
+        for name, lines in (
+            ("one header line too many", b"X: y\r\n" * 1001),
+            ("a header line of more than a megabyte", b"X: " + b"y" * ((1 << 20) + 100)),
+            ("a megabyte of headers in small lines", (b"X: " + b"y" * 2000 + b"\r\n") * 600),
+            ("a megabyte of folded lines", b"X: y\r\n" + (b" " + b"z" * 4000 + b"\r\n") * 400),
+            ("a name of two megabytes", b"y" * (2 << 20)),
+        )
+    ),
+    Case("a reason of half a megabyte", OK[:-4] + b"y" * 500_000 + b"\r\n\r\n", None, 200, 0),
+    Case("a megabyte after the response", HELLO + b"\x1b[2J" * 250_000, None, 200, 6),
+    Case("200,000 chunks of one byte", CHUNKED + b"1\r\nx\r\n" * 200_000 + b"0\r\n\r\n", None, 200, 200_000),
+    Case("a chunk extension of a megabyte", CHUNKED + b"1;" + b"x" * (1 << 20) + b"\r\nx\r\n0\r\n\r\n"),
     Case("headers without end", flood(OK, b"X: y\r\n")),
     Case("one header line without end", flood(OK + b"X: ", b"y" * 65536)),
     Case("a status line without end", flood(b"HTTP/1.1 200 ", b"y" * 65536)),
     Case("NULs without end", flood(b"", b"\0" * 65536), phase="wait"),
     Case("line feeds without end", flood(b"", b"\n" * 65536), phase="wait"),
-    Case("interim responses without end", flood(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100)),
-    Case(
-        "interim responses of many headers", flood(b"", b"HTTP/1.1 103 E\r\n" + b"X: y\r\n" * 999 + b"\r\n")
-    ),
-    Case("one interim response too many", b"HTTP/1.1 102 P\r\n\r\n" * 101 + HELLO),
-    Case("an unasked change of protocol", b"HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\n\r\n", phase="wait"),
-    Case("an interim response and nothing more", b"HTTP/1.1 100 Continue\r\n\r\n", phase="wait"),
+    Case("interim responses without end", flood(b"", b"HTTP/1.1 103 E\r\n" + b"X: y\r\n" * 999 + b"\r\n")),
+    Case("trailers without end", flood(CHUNKED + b"0\r\n", b"X: y\r\n")),
+    Case("a trailer line without end", flood(CHUNKED + b"0\r\nX: ", b"y" * 65536)),
+    Case("a chunk size without end", flood(CHUNKED, b"0" * 65536)),
+    Case("chunks of one byte without end", flood(CHUNKED, b"1\r\nx\r\n" * 10_000), "timeout"),
+    Case("a body without end", flood(OK + b"\r\n", b"y" * 65536), "timeout"),
 ]
 
 LENGTHS = [
@@ -163,22 +135,16 @@ LENGTHS = [
         b"",
         b"-1",
         b"+6",
-        b"6.0",
         b"0x6",
         b"1_0",
-        b"six",
         b"6 6",
-        b"6,7",
         b"6,06,7",
         b"6,",
         b"\xb2",
-        b"\xef\xbc\x96",
         b"\x1b[31m6",
         b"\x006\x006",
         b"9" * 5000,
-        b"0" * 15 + b"6",
         b"1000000000000000",
-        b"6\r\nContent-Length: x",
         b"6\r\nContent-Length: 7",
     )
 ] + [
@@ -194,7 +160,6 @@ CHUNKS = (
         Case(name, CHUNKED.replace(b"chunked", coding) + body, None, 200, size)
         for name, coding, body, size in (
             ("chunks and a length", b"chunked\r\nContent-Length: 3", b"6\r\nhello\n\r\n0\r\n\r\n", 6),
-            ("chunked in capitals", b"CHUNKED", b"0\r\n\r\n", 0),
             ("chunked after gzip", b"gzip, chunked", b"1\r\nx\r\n0\r\n\r\n", 1),
             ("gzip as the last coding", b"chunked, gzip", b"hello\n", 6),
             ("two fields of codings", b"gzip\r\nTransfer-Encoding: chunked", b"1\r\nx\r\n0\r\n\r\n", 1),
@@ -202,37 +167,21 @@ CHUNKS = (
             ("chunks with extensions", b"chunked", b'1;a;b=c;d="e"\r\nx\r\n0;z\r\n\r\n', 1),
             ("chunk sizes with leading zeros", b"chunked", b"0" * 500 + b"1\r\nx\r\n0\r\n\r\n", 1),
             ("trailers", b"chunked", b"0\r\nX: y\r\nServer: \x1b[31m\r\n\r\n", 0),
-            ("a thousand trailers", b"chunked", b"0\r\n" + b"X: y\r\n" * 1000 + b"\r\n", 0),
-            ("200,000 chunks of one byte", b"chunked", b"1\r\nx\r\n" * 200_000 + b"0\r\n\r\n", 200_000),
         )
     ]
     + [
-        Case("trailers without end", flood(CHUNKED + b"0\r\n", b"X: y\r\n")),
-        Case("a trailer line without end", flood(CHUNKED + b"0\r\nX: ", b"y" * 65536)),
         Case("a trailer without a colon", CHUNKED + b"0\r\n\x1b[31m\r\n\r\n"),
-        Case("a chunk extension of a megabyte", CHUNKED + b"1;" + b"x" * (1 << 20) + b"\r\nx\r\n0\r\n\r\n"),
-        Case("a chunk extension without end", flood(CHUNKED + b"1;", b"x" * 65536)),
-        Case("a chunk size without end", flood(CHUNKED, b"0" * 65536)),
         Case("no line end after a chunk", CHUNKED + b"6\r\nhello\n0\r\n\r\n", says="longer than its size"),
-        Case(
-            "a chunk longer than its size",
-            CHUNKED + b"3\r\nhello\n\r\n0\r\n\r\n",
-            says="longer than its size",
-        ),
         Case("a chunk of the largest size that is read", CHUNKED + b"FFFFFFFFFFFFFFF\r\nhello\n", size=6),
-        Case("chunks of one byte without end", flood(CHUNKED, b"1\r\nx\r\n" * 10_000), "timeout"),
-        Case("a chunk that never comes", then(CHUNKED + b"6\r\n"), "timeout"),
-        Case("the last chunk without its last line", then(CHUNKED + b"0\r\n"), "timeout"),
+        Case("a chunk that never comes", talk(CHUNKED + b"6\r\n", end="hold"), "timeout"),
+        Case("the last chunk without its last line", talk(CHUNKED + b"0\r\n", end="hold"), "timeout"),
     ]
     + [
         Case(f"the chunk size {size[:30]!r}", CHUNKED + size + b"\r\nhello\n\r\n0\r\n\r\n", says="chunk size")
         for size in (
             b"",
             b"-1",
-            b"+6",
             b"0x6",
-            b"6_0",
-            b"six",
             b"6 6",
             b"\xb2",
             b"\x1b[31m6",
@@ -247,7 +196,7 @@ CHUNKS = (
 BODY = len(HELLO) - 6
 TRUNCATIONS = [
     Case(f"the response ends in byte {at} of its head", HELLO[:at], phase="xfer" if at >= len(OK) else "wait")
-    for at in (0, 4, 8, 12, len(OK) - 2, len(OK), len(OK) + 5, BODY - 2)
+    for at in (0, 4, 12, len(OK) - 2, len(OK), BODY - 2)
 ] + [
     Case(f"the response ends in byte {at} of its body", HELLO[: BODY + at], "protocol", 200, at, phase="xfer")
     for at in (0, 5)
@@ -259,24 +208,23 @@ TRUNCATIONS = [
         size=min(3, max(0, at - 3)),
         phase="xfer",
     )
-    for at in range(12)
+    for at in (0, 2, 4, 6, 9, 11)
 ]  # fmt: skip
 
 ENDLESS = [
     Case(name, script, "timeout")
     for name, script in (
-        ("silence", then()),
-        ("a body without end", flood(OK + b"\r\n", b"y" * 65536)),
+        ("silence", talk(end="hold")),
         ("a body that drips", flood(OK + b"\r\n", b"y", 0.05)),
         ("a header that drips", flood(OK + b"X: ", b"y", 0.05)),
         ("interim responses that drip", flood(b"", b"HTTP/1.1 100 C\r\n\r\n", 0.05)),
         ("line ends that drip", flood(OK, b"X: y\r\n", 0.05)),
-        ("a status line that stops", then(b"HTTP/1.1 2")),
+        ("a status line that stops", talk(b"HTTP/1.1 2", end="hold")),
     )
 ]
 
 RESETS = [
-    Case(f"a reset {name}", then(sent, reset=True), "network", None, size, phase=phase, says=says)
+    Case(f"a reset {name}", talk(sent, end="reset"), "network", None, size, phase=phase, says=says)
     for name, sent, size, phase, says in (
         ("instead of an answer", b"", None, "wait", "before any answer came"),
         ("in the status line", b"HTTP/1.", None, "wait", "before any answer came"),
@@ -289,10 +237,11 @@ RESETS = [
     )
 ] + [
     Case("a reset before the request", lambda peer: peer.reset(), "network"),
-    Case("a reset on a port of TLS, perhaps", then(reset=True), "network", hint="try https://"),
+    Case("a reset on a port of TLS, perhaps", talk(end="reset"), "network", hint="try https://"),
 ]
 
-FAMILY = list(itertools.chain(STATUS_LINES, GOOD, HEADERS, LENGTHS, CHUNKS, TRUNCATIONS, ENDLESS, RESETS))
+FAMILY = [*STATUS_LINES, *GOOD, *HEADERS, *LENGTHS, *CHUNKS, *TRUNCATIONS, *ENDLESS, *RESETS]
+FAMILY += [case._replace(apart=True) for case in LARGE]
 
 
 @pytest.mark.parametrize("case", FAMILY, ids=lambda case: case.name)
@@ -300,21 +249,14 @@ def test_a_hostile_http1_server_is_reported_and_survived(play, case):
     play(case)
 
 
-# Fields of an answer that none before it had.
-NEW_EACH_TIME = {
-    "names of fields": lambda: b"".join(b"X%d-%d: a\r\n" % (next(NUMBERS), 10**900) for _ in range(990)),
-    "long names of fields": lambda: b"".join(
-        b"X%d-%d: a\r\n" % (next(NUMBERS), 10**4000) for _ in range(220)
-    ),
-}
-NUMBERS = itertools.count(1_000_000_000)
+def test_answers_that_never_repeat_fill_no_memory(run_tool):
+    """Each has names of fields that none before it had."""
+    numbers = itertools.count(1_000_000_000)
 
-
-@pytest.mark.parametrize("what", NEW_EACH_TIME)
-def test_answers_that_never_repeat_fill_no_memory(run_tool, what):
     def script(peer: Peer) -> None:
         while peer.read_request():
-            peer.send(OK + NEW_EACH_TIME[what]() + b"Content-Length: 0\r\n\r\n")
+            fields = b"".join(b"X%d-%d: a\r\n" % (next(numbers), 10**900) for _ in range(990))
+            peer.send(OK + fields + b"Content-Length: 0\r\n\r\n")
 
     with scripted(script) as server:
         outcome = run_tool(server.url(), "--count", "60", "--interval", "0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from typing import Any
 
 import pytest
 
@@ -18,15 +18,12 @@ from frames import (
     PINGED,
     PUSH_PROMISE,
     RST_STREAM,
-    SETTINGS,
     STATUS_200,
     STATUS_204,
     WINDOW_UPDATE,
     WITH_PRIORITY,
     Conversation,
-    answer,
     field,
-    flood,
     frame,
     goaway,
     head,
@@ -35,13 +32,41 @@ from frames import (
     settings,
     window,
 )
-from hostile.cases import Case
+from hostile.cases import Case, flood
 from servers import Peer, Script
 
 pytestmark = pytest.mark.needs("h2")
 
 BODY = frame(DATA, b"hello\n", END_STREAM)
 HELLO = head() + BODY
+
+
+def answer(*parts: bytes, hold: bool = True, first: bytes = settings()) -> Script:
+    """Read the request's head, send `first` and the parts, then hold or close the connection."""
+
+    def script(peer: Peer) -> None:
+        read_head(peer)
+        for part in (first, *parts):
+            peer.send(part)
+        if hold:
+            peer.wait(60)
+        else:  # an orderly end: closing with something unread would be a reset
+            peer.end()
+            peer.read_to_end()
+
+    return script
+
+
+def read_head(peer: Peer) -> Conversation:
+    conversation = Conversation(peer)
+    conversation.read_head()
+    return conversation
+
+
+def endless(name: str, start: bytes, unit: bytes, kind: str = "protocol", **expected: Any) -> Case:
+    """Make a case of SETTINGS and `start`, then `unit` until the client goes away."""
+    script = flood(settings() + start, unit, first=read_head)
+    return Case(f"{name} without end", script, kind, over="h2", apart=True, **expected)
 
 
 def case(name: str, script: Script | bytes, kind: str | None = "protocol", **expected: object) -> Case:
@@ -64,13 +89,10 @@ LEGAL = [
     fine("an ordinary response", HELLO),
     fine("END_STREAM on an empty frame", head() + frame(DATA, b"hello\n") + frame(DATA, b"", END_STREAM)),
     fine("no body", head(flags=END_STREAM), size=0),
-    fine("204", head(STATUS_204, END_STREAM), status=204, size=0),
-    fine("a status that nobody knows", head(field(b":status", b"999")) + BODY, status=999),
     fine(
         "trailers and a length",
         head(length(b"6")) + frame(DATA, b"hello\n") + head(field(b"x", b"y"), END_STREAM),
     ),
-    fine("padding", head() + frame(DATA, b"\x05hello\n" + b"\0" * 5, END_STREAM | PADDED)),
     fine("nothing but padding", head() + frame(DATA, b"\xff" + b"\0" * 255, PADDED) * 50 + BODY),
     fine("padded headers", frame(HEADERS, b"\x03" + STATUS_200 + b"\0\0\0", END_HEADERS | PADDED) + BODY),
     fine(
@@ -79,7 +101,6 @@ LEGAL = [
     ),
     fine("headers in pieces", frame(HEADERS, b"") + frame(CONTINUATION, STATUS_200, END_HEADERS) + BODY),
     fine("frames of unknown types", frame(0x42, b"\x1b[2J") * 9 + head() + frame(0xFA, b"x", 0xFF, 0) + BODY),
-    fine("alternative services", frame(0xA, b"\0\x05a.test" + b'h3=":443"', 0, 0) + HELLO),
     fine("no SETTINGS at all", answer(HELLO, first=b"")),
     fine("unknown settings", settings((0x99, 7), (0xFFFF, 0xFFFFFFFF)) + HELLO),
     fine("RST_STREAM of a stream that never was", frame(RST_STREAM, bytes(4), 0, 3) + HELLO),
@@ -87,49 +108,33 @@ LEGAL = [
     fine("a header table of nothing", settings((1, 0)) + HELLO),
     fine("no concurrent streams", settings((3, 0)) + HELLO),
     fine("the largest window", settings((4, 0x7FFFFFFF)) + HELLO),
-    fine("the largest frames", settings((5, 0xFFFFFF)) + HELLO),
     fine("a header list of nothing", settings((6, 0)) + HELLO),
     fine("GOAWAY with an error that covers the request", head() + goaway(1, 11) + BODY),
-    fine("GOAWAY twice", head() + goaway(0x7FFFFFFF, 0) + goaway(1, 0) + BODY),
     fine("GOAWAY after the end", HELLO + goaway(0, 2)),
     fine("RST_STREAM(NO_ERROR) after the end", HELLO + reset(0)),
-    fine("rubbish after the end", HELLO + b"\x1b[2J" * 999),
-    fine("a close after the end", answer(HELLO, hold=False)),
-    fine("names of rich markup", head(STATUS_200 + field(b"server", b"[red]x[/]")) + BODY),
-    fine("the same length twice", head(length(b"6", b"6")) + BODY),
     fine("a table that is shrunk and grown", head(b"\x20" + number(4096, 5, 0x20) + STATUS_200) + BODY),
 ]
 
 OUT_OF_PLACE = [
-    case("DATA before the head", frame(DATA, b"x")),
     case("DATA on stream 0", frame(DATA, b"x", 0, 0) + HELLO),
     case("DATA on a stream that never was", head() + frame(DATA, b"x") + frame(DATA, b"x", 0, 3) + BODY),
-    case("HEADERS on a stream of the server", frame(HEADERS, STATUS_200, END_HEADERS, 2)),
     case("CONTINUATION before HEADERS", frame(CONTINUATION, STATUS_200, END_HEADERS)),
     case("CONTINUATION after the head", head() + frame(CONTINUATION, STATUS_200, END_HEADERS)),
     case("CONTINUATION on another stream", frame(HEADERS, b"") + frame(CONTINUATION, STATUS_200, 4, 3)),
     case("PING in the head", frame(HEADERS, STATUS_200) + PINGED),
-    case("DATA in the head", frame(HEADERS, STATUS_200) + BODY),
-    case("WINDOW_UPDATE in the head", frame(HEADERS, STATUS_200) + window(1, 0)),
     case("GOAWAY in the head", frame(HEADERS, STATUS_200) + goaway(1, 0)),
     case("DATA in the trailers", head() + frame(HEADERS, field(b"x", b"y"), END_STREAM) + BODY),
     case("WINDOW_UPDATE on a stream that never was", window(1, 3) + HELLO),
     case("PUSH_PROMISE though refused", frame(PUSH_PROMISE, b"\0\0\0\2\x82\x84\x86", END_HEADERS) + HELLO),
     case("PING of 7 bytes", frame(PING, b"1234567", 0, 0)),
-    case("SETTINGS of 5 bytes", frame(SETTINGS, b"12345", 0, 0)),
     case("GOAWAY on stream 1", frame(GOAWAY, bytes(8))),
-    case("GOAWAY of 7 bytes", frame(GOAWAY, bytes(7), 0, 0)),
-    case("RST_STREAM of 3 bytes", frame(RST_STREAM, bytes(3))),
-    case("WINDOW_UPDATE of 3 bytes", frame(WINDOW_UPDATE, bytes(3), 0, 0)),
     case("WINDOW_UPDATE of nothing", frame(WINDOW_UPDATE, bytes(4), 0, 0)),
     case("a second head", head() + head()),
     case("trailers without END_STREAM", head() + frame(DATA, b"x") + head(field(b"x", b"y"))),
     case("trailers with a status", head() + head(STATUS_200, END_STREAM)),
     case("more padding than content", head() + frame(DATA, b"\xffhello", END_STREAM | PADDED)),
-    case("padding without a length", head() + frame(DATA, b"", END_STREAM | PADDED)),
     case("a frame of 16 MB", frame(DATA, b"x" * 65536, length=0xFFFFFF)),
     case("a frame one byte too long", head() + frame(DATA, b"x" * 16384) + frame(DATA, b"x" * 16385)),
-    case("HEADERS too long", frame(HEADERS, STATUS_200 + b"\0" * 16384, END_HEADERS)),
     case("HTTP/1.1", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
     case("escape sequences", b"\x1b[2J\x1b[31m" * 99),
 ]
@@ -141,7 +146,7 @@ VALUES = (
     ]
     + [
         case(f"the status {value!r}", head(field(b":status", value)) + BODY)
-        for value in (b"", b"20", b"2000", b"+20", b"099", b"101", b"\xb2\xb2\xb2")
+        for value in (b"", b"20", b"+20", b"099", b"101", b"\xb2\xb2\xb2")
     ]
     + [
         case("no status", head(field(b"x", b"y")) + BODY),
@@ -149,14 +154,10 @@ VALUES = (
         case("a status after a field", head(field(b"x", b"y") + STATUS_200) + BODY),
         case("a pseudo-header of a request", head(STATUS_200 + field(b":path", b"/")) + BODY),
         case("a name in capitals", head(STATUS_200 + field(b"Server", b"x")) + BODY),
-        case("an empty name", head(STATUS_200 + field(b"", b"x")) + BODY),
         case("a connection header", head(STATUS_200 + field(b"connection", b"close")) + BODY),
-        case("a name with blanks", head(STATUS_200 + field(b" x", b"y")) + BODY),
         case("a value with a line feed", head(STATUS_200 + field(b"x", b"y\nz")) + BODY),
         case("a length too small", head(length(b"5")) + BODY),
-        case("a length too large", head(length(b"7")) + BODY),
         case("a length and no body", head(length(b"6"), END_STREAM)),
-        case("a length with a sign", head(length(b"+6")) + BODY),
         case("two lengths", head(length(b"6", b"7")) + BODY),
         case("no response at all", head(field(b":status", b"103")) + frame(DATA, b"", END_STREAM)),
         case("an interim response that ends the stream", head(field(b":status", b"103"), END_STREAM)),
@@ -176,53 +177,43 @@ PIECES = frame(CONTINUATION, field(b"x", b"y" * 1000) * 10)
 HPACK = [
     case(f"the header block {block[:8].hex()}", head(block))
     for block in (
-        b"\x80",
         b"\xbe",
         b"\x00\x05abc",
         b"\x00\x81\x00\x01x",
         b"\x3f\xff\xff\xff\xff\x0f",
-        b"\xff" * 16000,
     )
 ] + [
-    case("large fields named over and over", head(STATUS_200 + LARGE + b"\xbe" * 12_000) + BODY),
     case("header fields beyond a thousand", head(STATUS_200 + field(b"x", b"y") * 1001) + BODY),
-    case(
-        "a header section beyond a megabyte",
-        frame(HEADERS, STATUS_200) + frame(CONTINUATION, field(b"x", b"y" * 16000)) * 70,
-    ),
-    *(
-        case(f"a megabyte of what is {what}", frame(HEADERS, STATUS_200) + in_pieces(block), says="rules")
-        for what, block in (
-            ("no name", field(b"x" * 1_000_000 + b"A", b"y")),
-            ("no value", field(b"x", b"\n" + b"\xff" * 1_000_000)),
-            ("an integer", b"\x7f" + b"\xff" * 1_000_000),
-            ("an integer of zeros", b"\x7f" + b"\x80" * 1_000_000),
-        )
-    ),
-    case("CONTINUATION without end", flood(frame(HEADERS, STATUS_200), PIECES)),
-    case("empty CONTINUATION without end", flood(frame(HEADERS, STATUS_200), frame(CONTINUATION) * 999)),
+    endless("CONTINUATION", frame(HEADERS, STATUS_200), PIECES),
+    endless("empty CONTINUATION", frame(HEADERS, STATUS_200), frame(CONTINUATION) * 999),
+]
+HPACK += [
+    each._replace(apart=True)
+    for each in (
+        case("large fields named over and over", head(STATUS_200 + LARGE + b"\xbe" * 12_000) + BODY),
+        *(
+            case(f"a megabyte of what is {what}", frame(HEADERS, STATUS_200) + in_pieces(block), says="rules")
+            for what, block in (
+                ("no name", field(b"x" * 1_000_000 + b"A", b"y")),
+                ("no value", field(b"x", b"\n" + b"\xff" * 1_000_000)),
+                ("an integer", b"\x7f" + b"\xff" * 1_000_000),
+                ("an integer of zeros", b"\x7f" + b"\x80" * 1_000_000),
+            )
+        ),
+    )
 ]
 
 FLOODS = [
-    case(f"{name} without end", flood(b"", unit * 500))
-    for name, unit in (
-        ("PING", PINGED),
-        ("SETTINGS", settings()),
-        ("WINDOW_UPDATE", window(1, 0)),
-        ("frames of unknown types", frame(0x42, b"x" * 100)),
-        ("GOAWAY that covers us", goaway(1, 0)),
-    )
-] + [
-    case(
-        "interim responses without end",
-        flood(b"", head(field(b":status", b"103")) * 500),
-        says="interim",
-        phase="wait",
-    ),
-    case("DATA without end", flood(head(), frame(DATA, b"x" * 16384)), "timeout"),
+    endless("PING", b"", PINGED * 500),
+    endless("SETTINGS", b"", settings() * 500),
+    endless("WINDOW_UPDATE", b"", window(1, 0) * 500),
+    endless("frames of unknown types", b"", frame(0x42, b"x" * 100) * 500),
+    endless("GOAWAY that covers us", b"", goaway(1, 0) * 500),
+    endless("103", b"", head(field(b":status", b"103")) * 500, says="interim", phase="wait"),
+    endless("DATA", head(), frame(DATA, b"x" * 16384), "timeout"),
+    endless("padding", head(), frame(DATA, b"\xff" + b"\0" * 255, PADDED) * 50),
     case("empty DATA by the thousand", head() + frame(DATA) * 3000 + BODY),
-    case("padding without end", flood(head(), frame(DATA, b"\xff" + b"\0" * 255, PADDED) * 50)),
-    case("DATA that drips", flood(head(), frame(DATA, b"x"), 0.05), "timeout"),
+    case("DATA that drips", flood(settings() + head(), frame(DATA, b"x"), 0.05, read_head), "timeout"),
 ]
 
 
@@ -230,8 +221,7 @@ def reset_after(known: bytes, last: bytes) -> Script:
     """Break the connection off after `last`, when the client is known to have read all before it."""
 
     def script(peer: Peer) -> None:
-        conversation = Conversation(peer)
-        conversation.read_head()
+        conversation = read_head(peer)
         peer.send(settings() + known + PINGED)
         conversation.read_until(PING)
         peer.send(last)
@@ -242,14 +232,10 @@ def reset_after(known: bytes, last: bytes) -> Script:
 
 ENDS = [
     case("a body for HEAD", HELLO, options=("-X", "HEAD"), says="to HEAD, 200, has a body of 6 bytes"),
-    case("a body for 204", head(STATUS_204) + BODY, says="to GET, 204, has a body of 6 bytes"),
     case("GOAWAY and silence", head() + goaway(1, 11), "timeout", says="before that the server closed"),
-    case("silence", answer(first=b""), "timeout"),
     case("SETTINGS and silence", b"", "timeout", phase="wait"),
     case("a head and silence", head(), "timeout"),
     case("a body without its end", head() + frame(DATA, b"x"), "timeout", phase="xfer", status=200, size=1),
-    case("a close at once", answer(first=b"", hold=False), phase="wait"),
-    case("a close after an interim response", answer(head(field(b":status", b"103")), hold=False)),
     case("a close in the head", answer(frame(HEADERS, STATUS_200), hold=False), phase="wait"),
     case("a close after the head", answer(head(), hold=False), phase="xfer"),
     case("a close inside DATA", answer(head() + frame(DATA, b"hello\n", length=99), hold=False), size=6),
@@ -279,40 +265,32 @@ def parting(name: str, script: Script | bytes, code: int, stage: str) -> Case:
     return case(f"{name} {stage}", script, says=says, hint=hint, **STAGES[stage][1])
 
 
-GOODBYES = (
-    [
-        parting(f"RST_STREAM({code})", STAGES[stage][0] + reset(code), code, stage)
-        for code in CODES
-        for stage in STAGES
-    ]
-    + [
-        parting(
-            f"GOAWAY({last}, {code})", answer(STAGES[stage][0] + goaway(last, code), hold=False), code, stage
-        )
-        for last, code in ((0, 0), (0, 13), (1, 8), (0x7FFFFFFF, 14))
-        for stage in STAGES
-    ]
-    + [
-        case("GOAWAY with words", goaway(0, 11, b"too many\x1b[31m[red]"), says="too many"),
-        case("GOAWAY of 16 KB of words", goaway(0, 1, b"\x1b[31mx" * 2300)),
-    ]
-)
+GOODBYES = [
+    parting(f"RST_STREAM({code})", STAGES[stage][0] + reset(code), code, stage)
+    for code in CODES
+    for stage in STAGES
+]
+GOODBYES += [
+    parting(f"GOAWAY({last}, {code})", answer(STAGES[stage][0] + goaway(last, code), hold=False), code, stage)
+    for last, code, stage in (
+        (0, 0, "before the head"),
+        (0, 13, "before the head"),
+        (1, 8, "in the body"),
+        (0x7FFFFFFF, 14, "in the body"),
+    )
+]
+GOODBYES += [
+    case("GOAWAY with words", goaway(0, 11, b"too many\x1b[31m[red]"), says="too many"),
+    case("GOAWAY of 16 KB of words", goaway(0, 1, b"\x1b[31mx" * 2300)),
+]
 
 UPLOAD = ("-d", "x" * 100_000)
 WINDOWS = [
     case("a window that overflows", window(0x7FFFFFFF, 0) * 2),
     case("a stream's window that overflows", window(0x7FFFFFFF) * 2),
     case("SETTINGS that overflow a window", window(1 << 30) + settings((4, 0x7FFFFFFF))),
-    case(
-        "credit for what was never sent, without end",
-        flood(settings((4, 0)), window(1, 0) * 500),
-        options=UPLOAD,
-    ),
-    case(
-        "credit for more than was sent, without end",
-        flood(b"", window(30_000, 0) * 500),
-        options=UPLOAD,
-    ),
+    endless("credit for what was never sent", settings((4, 0)), window(1, 0) * 500, options=UPLOAD),
+    endless("credit for more than was sent", b"", window(30_000, 0) * 500, options=UPLOAD),
     case(
         "a window of nothing for an upload",
         answer(first=settings((4, 0))),
@@ -333,7 +311,7 @@ WINDOWS = [
     ),
 ]
 
-FAMILY = list(itertools.chain(LEGAL, OUT_OF_PLACE, VALUES, HPACK, FLOODS, ENDS, GOODBYES, WINDOWS))
+FAMILY = [*LEGAL, *OUT_OF_PLACE, *VALUES, *HPACK, *FLOODS, *ENDS, *GOODBYES, *WINDOWS]
 
 
 @pytest.mark.parametrize("case", FAMILY, ids=lambda case: case.name)

@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 
-from hostile.cases import Case
+from hostile.cases import Case, flood, talk
 from servers import Peer, Script
 
 OK = b"HTTP/1.1 200 Connection established\r\n\r\n"
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n"
 GRANTED = b"\5\0\0\1\x7f\0\0\1\0\x50"
 PASSWORD = "pr0xy-passw0rd"
-
-
-def answer(*parts: bytes, hold: bool = False, reset: bool = False) -> Script:
-    """Read CONNECT, send the parts, then close, hold or reset."""
-
-    def script(peer: Peer) -> None:
-        peer.read_until(b"\r\n\r\n")
-        for part in parts:
-            peer.send(part)
-        peer.wait(60 if hold else 0)
-        if reset:
-            peer.reset()
-
-    return script
-
-
-def flood(start: bytes, unit: bytes) -> Script:
-    def script(peer: Peer) -> None:
-        peer.read_until(b"\r\n\r\n")
-        peer.send(start)
-        while not peer.wait(0):
-            peer.send(unit)
-
-    return script
 
 
 def connect(name: str, script: Script, kind: str = "proxy") -> Case:
@@ -48,51 +22,45 @@ def connect(name: str, script: Script, kind: str = "proxy") -> Case:
 
 CONNECT = (
     [
-        connect(f"CONNECT is answered {line[:40]!r}", answer(line + b"\r\n\r\n"))
+        connect(f"CONNECT is answered {line[:40]!r}", talk(line + b"\r\n\r\n"))
         for line in (
             b"HTTP/1.1",
             b"HTTP/1.1 20 OK",
-            b"HTTP/1.1 2000 OK",
             b"\x1b[2J\x07",
-            b"\5\0",
             b"\x15\x03\x03\x00\x02\x02\x28",
-            b"<html>",
             b"HTTP/1.1 101 Switching",
-            b"HTTP/1.1 301 Moved\r\nLocation: http://127.0.0.1/",
             b"HTTP/1.1 403 " + b"y" * 100_000,
             b"HTTP/1.1 407 dXNlcjpwcjB4eS1wYXNzdzByZA== " + PASSWORD.encode(),
             b"HTTP/1.1 999 \x1b[31m[red]no\x9b",
-            b"HTTP/1.1 200 OK\r\nX",
-            b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1001,
             b"HTTP/1.1 200 OK\r\nX: " + b"y" * (2 << 20),
             b"HTTP/1.1 100 C\r\n\r\n" * 101 + b"HTTP/1.1 200 OK",
         )
     ]
     + [
-        connect("CONNECT is answered by silence", answer(hold=True), "timeout"),
-        connect("CONNECT is answered by half a head", answer(OK[:30], hold=True), "timeout"),
-        connect("CONNECT is answered by a close", answer()),
-        connect("CONNECT is answered by a reset", answer(reset=True)),
+        connect("CONNECT is answered by silence", talk(end="hold"), "timeout"),
+        connect("CONNECT is answered by half a head", talk(OK[:30], end="hold"), "timeout"),
+        connect("CONNECT is answered by a reset", talk(end="reset")),
         connect("a reset before CONNECT", lambda peer: peer.reset()),
-        connect("CONNECT is answered without end", flood(b"", b"y" * 65536)),
-        connect("CONNECT is answered by headers without end", flood(OK[:-2], b"X: y\r\n")),
-        connect("CONNECT is answered by 102 without end", flood(b"", b"HTTP/1.1 102 P\r\n\r\n" * 99)),
-        connect("data follows the tunnel's head", answer(OK + HELLO)),
+        connect("CONNECT is answered without end", flood(b"", b"y" * 65536))._replace(apart=True),
+        connect("CONNECT is answered by headers without end", flood(OK[:-2], b"X: y\r\n"))._replace(
+            apart=True
+        ),
+        connect("data follows the tunnel's head", talk(OK + HELLO)),
         connect(
             "the tunnel is closed at once",
             # Closing with a ClientHello unread would send a reset.
-            lambda peer: (answer(OK)(peer), peer.sock.shutdown(socket.SHUT_WR), peer.sock.recv(9999)),
+            lambda peer: (talk(OK)(peer), peer.end(), peer.sock.recv(9999)),
             "tls",
         ),
-        connect("the tunnel is reset at once", answer(OK, reset=True), "network"),
-        connect("the tunnel is silent", answer(OK, hold=True), "timeout"),
+        connect("the tunnel is reset at once", talk(OK, end="reset"), "network"),
+        connect("the tunnel is silent", talk(OK, end="hold"), "timeout"),
         connect(
             "the tunnel holds no TLS",
-            lambda peer: (answer(OK)(peer), peer.sock.recv(999), peer.send(HELLO)),
+            lambda peer: (talk(OK)(peer), peer.sock.recv(999), peer.send(HELLO)),
             "tls",
         ),
     ]
-    + [connect(f"the proxy stops after byte {count}", answer(OK[:count])) for count in range(0, len(OK), 5)]
+    + [connect(f"the proxy stops after byte {count}", talk(OK[:count])) for count in range(0, len(OK), 9)]
 )
 
 
@@ -104,8 +72,6 @@ def test_a_hostile_tunnel_is_reported_and_survived(play, case):
 
 FORWARD = [
     Case("the proxy answers by itself", HELLO, None, 200, 6),
-    Case("the proxy asks for a password", HELLO.replace(b"200", b"407"), None, 407, 6),
-    Case("the proxy hangs up", b"", "protocol"),
     Case("the proxy speaks SOCKS", b"\5\0\0\1", "protocol"),
     Case("the proxy sends a page for humans", b"<h1>\x1b[2J</h1>\r\n\r\n", "protocol"),
 ]
@@ -122,19 +88,14 @@ def socks(name: str, script: Script, kind: str | None = "proxy", user: str = "",
     return Case(name, script, kind, options=("-x", proxy), url="http://a.test/", **expected)
 
 
-def dialogue(*answers: bytes, hold: bool = False, reset: bool = False, rest: bytes = b"") -> Script:
+def dialogue(*answers: bytes, end: str = "close", rest: bytes = b"") -> Script:
     """Answer each message of the client with the next of the answers, then close, hold, reset or serve."""
 
     def script(peer: Peer) -> None:
         for data in answers:
             peer.sock.recv(1024)
             peer.send(data)
-        if rest:
-            peer.read_request()
-            peer.send(rest)
-        peer.wait(60 if hold else 0)
-        if reset:
-            peer.reset()
+        talk(rest, first=Peer.read_request if rest else lambda _: None, end=end)(peer)
 
     return script
 
@@ -149,7 +110,7 @@ def granted(kind: bytes, address: bytes) -> Case:
 SOCKS = (
     [
         socks(f"the reply ends after byte {count}", dialogue(b"\5\0", GRANTED[:count]))
-        for count in range(len(GRANTED))
+        for count in (0, 1, 4, 9)
     ]
     + [
         socks(f"the greeting is answered {data!r}", dialogue(data))
@@ -157,44 +118,37 @@ SOCKS = (
             b"",
             b"\5",
             b"\4\0",
-            b"\0\0",
-            b"\5\1",
             b"\5\2",
-            b"\5\x80",
             b"\5\xff",
             b"HTTP/1.1 400 \x1b[2J\r\n\r\n",
-            b"\x1b[",
         )
     ]
     + [
         socks(f"the password is answered {data!r}", dialogue(b"\5\2", data), user=f"user:{PASSWORD}@")
-        for data in (b"", b"\1", b"\1\1", b"\1\xff", b"\5\0", b"\x1b[")
+        for data in (b"", b"\1", b"\1\xff", b"\5\0")
     ]
     + [
         granted(b"\1", b"\0\0\0\0"),
-        granted(b"\4", b"\xff" * 16),
         granted(b"\3", b"\0"),
         granted(b"\3", b"\xff" + b"\x1b" * 255),
         socks("an address of no type", dialogue(b"\5\0", b"\5\0\0\x99" + bytes(6))),
         socks("a reply of version 4", dialogue(b"\5\0", b"\4" + GRANTED[1:])),
-        socks("silence for a greeting", dialogue(hold=True), "timeout"),
-        socks("silence after the greeting", dialogue(b"\5\0", hold=True), "timeout"),
-        socks("half a reply and silence", dialogue(b"\5\0", GRANTED[:6], hold=True), "timeout"),
-        socks("a reset after the greeting", dialogue(b"\5\0", reset=True)),
-        socks("a reset in the reply", dialogue(b"\5\0", GRANTED[:6], reset=True)),
+        socks("silence for a greeting", dialogue(end="hold"), "timeout"),
+        socks("silence after the greeting", dialogue(b"\5\0", end="hold"), "timeout"),
+        socks("a reset after the greeting", dialogue(b"\5\0", end="reset")),
         socks(
             "a way that is closed at once",
             # Closing with a request unread would send a reset.
             lambda peer: (
                 dialogue(b"\5\0", GRANTED)(peer),
-                peer.sock.shutdown(socket.SHUT_WR),
+                peer.end(),
                 peer.sock.recv(9999),
             ),
             "protocol",
         ),
-        socks("a way with silence behind", dialogue(b"\5\0", GRANTED, hold=True), "timeout"),
+        socks("a way with silence behind", dialogue(b"\5\0", GRANTED, end="hold"), "timeout"),
         socks(
-            "an answer before the request", dialogue(b"\5\0", GRANTED + HELLO, hold=True), None, status=200
+            "an answer before the request", dialogue(b"\5\0", GRANTED + HELLO, end="hold"), None, status=200
         ),
         socks("zeros", dialogue(bytes(65536))),
     ]

@@ -49,14 +49,14 @@ def limited(limit: str) -> tuple[str, ...]:
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("count", range(4, 10))
+@pytest.mark.parametrize("count", [5, 6, 8])
 @pytest.mark.parametrize("style", STYLES, ids=["metrics", "waterfall"])
 def test_few_file_descriptors_are_a_failure_or_enough_and_never_blamed_on_the_name(
     run_tool, server, count, style
 ):
     """A resolver that finds none left says that there is no such name."""
     outcome = run_tool(server.url(host="localhost"), *style, within=limited(f"-n {count}"))
-    check_decent(outcome, [0] if count > 4 and style == METRICS else [0, 64, 70])
+    check_decent(outcome, [0] if style == METRICS else [0, 64, 70])
 
 
 LIMIT = "this process met a limit"
@@ -71,7 +71,7 @@ def check_refused(outcome, words: str = "") -> None:
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("mib", [29, 35, 41, 47, 60, 140])
+@pytest.mark.parametrize("mib", [29, 41, 60])
 @pytest.mark.parametrize("style", STYLES, ids=["metrics", "waterfall"])
 def test_little_memory_is_enough_or_refused_before_anything_is_sent(run_tool, server, mib, style):
     outcome = run_tool(server.url(), *style, within=limited(f"-v {mib * 1024}"))
@@ -83,7 +83,7 @@ def test_little_memory_is_enough_or_refused_before_anything_is_sent(run_tool, se
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("mib", range(36, 60, 6))
+@pytest.mark.parametrize("mib", [36, 48])
 def test_memory_that_runs_out_half_way_takes_nothing_along_that_was_measured(run_tool, mib):
     """Each step keeps a megabyte of header fields."""
     fields = tuple((f"X-{number}", "x" * 1000) for number in range(990))
@@ -118,17 +118,13 @@ def few_threads():
 
 
 @pytest.mark.needs("linux", "root")
-def test_a_machine_that_gives_no_thread_is_named_before_anything_is_sent(run_tool, server, few_threads):
-    for scheme, style in (("http", METRICS), ("https", ())):
-        url = f"{scheme}://localhost:{server.port}/"
-        check_refused(run_tool(url, *style, within=few_threads(1)), "can't start new thread")
-    assert server.accepted == 0
-
-
-@pytest.mark.needs("linux", "root")
-def test_three_threads_besides_are_enough(run_tool, few_threads, tls, authority):
-    with http_server(tls=tls) as secure:
-        words = (secure.url(host="localhost"), "--cacert", str(authority.file), *METRICS)
+def test_a_machine_that_gives_no_thread_is_named_before_anything_is_sent_and_three_are_enough(
+    run_tool, few_threads, tls, authority
+):
+    with http_server(tls=tls) as server:
+        words = (server.url(host="localhost"), "--cacert", str(authority.file), *METRICS)
+        check_refused(run_tool(*words, within=few_threads(1)), "can't start new thread")
+        assert server.accepted == 0
         outcome = run_tool(*words, within=few_threads(4))
     check_decent(outcome, [0])
     assert outcome.err == ""
@@ -188,34 +184,26 @@ sys.addaudithook(exhaust)
 
 
 @pytest.mark.needs("linux")
-def test_the_lack_of_descriptors_is_named_before_anything_is_sent(run_tool, server, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(WITHOUT_DESCRIPTORS.format(after=0))
-    prefix = shell('ulimit -n 64; "$@"')
-    outcome = run_tool(server.url(), *METRICS, within=prefix, env={"PYTHONPATH": str(tmp_path)})
-    check_refused(outcome, "Too many open files")
-    assert server.accepted == 0
-
-
-@pytest.mark.needs("linux")
-def test_the_lack_of_descriptors_in_a_later_step_is_that_step_s_failure(run_tool, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(WITHOUT_DESCRIPTORS.format(after=1))
-    prefix = shell('ulimit -n 64; "$@"')
+@pytest.mark.parametrize("after", [0, 1])
+def test_the_lack_of_descriptors_is_named_before_anything_is_sent_later_it_is_that_step_s_failure(
+    run_tool, tmp_path, after
+):
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_DESCRIPTORS.format(after=after))
     with http_server({"/": redirect("/next")}) as chain:
         words = (chain.url(), "-L", *METRICS)
-        outcome = run_tool(*words, within=prefix, env={"PYTHONPATH": str(tmp_path)})
+        outcome = run_tool(*words, within=shell('ulimit -n 64; "$@"'), env={"PYTHONPATH": str(tmp_path)})
+    if after == 0:
+        check_refused(outcome, "Too many open files")
+        assert chain.accepted == 0
+        return
     check_decent(outcome, [75])
     first, second = [parse_metrics(line) for line in outcome.out.splitlines()]
     assert (first["status"], second["error"]) == ("302", "network")
     assert "step 2" in outcome.err and "Too many open files" in outcome.err
 
 
-@pytest.mark.needs("linux")
-def test_a_small_stack_is_enough(run_tool, server):
-    check_decent(run_tool(server.url(), *METRICS, within=limited("-s 128")), [0])
-
-
 @pytest.mark.needs("h2")
-@pytest.mark.parametrize("over", ["http", "https", "h2"])
+@pytest.mark.parametrize("over", ["http", "h2"])
 def test_an_upload_takes_no_memory_beyond_its_body(run_tool, tmp_path, authority, contexts, over):
     size = 32 << 20
 
@@ -243,22 +231,18 @@ def test_an_upload_takes_no_memory_beyond_its_body(run_tool, tmp_path, authority
 # --- surroundings ---------------------------------------------------------------------------------
 
 ENVIRONMENTS = {
-    "no home": {"HOME": None},
-    "a terminal type of rubbish": {"TERM": "\x1b[2J"},
-    "no language": {"LANG": None, "LC_ALL": None},
+    "rubbish": {
+        **dict.fromkeys(
+            ("TERM", "COLUMNS", "TZ", "RES_OPTIONS", "LOCALDOMAIN", "LANG"), "../\u0668\x1b[2J\udcff"
+        ),
+        **dict.fromkeys(("SSL_CERT_FILE", "SSL_CERT_DIR", "OPENSSL_CONF"), "/nowhere"),
+    },
     "the C locale without UTF-8": {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
     "streams in UTF-16": {"PYTHONIOENCODING": "utf-16"},
-    "variables that are not UTF-8": {"LANG": "\udcff\udcfe", "HTTP_X": "\udc80", "COLUMNS": "\udcff"},
     "a width of a million": {"COLUMNS": "1000000"},
-    "a width in other digits": {"COLUMNS": "\u0668\u0660"},
-    "a time zone of rubbish": {"TZ": "../../etc/passwd\x1b"},
-    "warnings as errors": {"PYTHONWARNINGS": "error,default::ResourceWarning"},
     "development mode": {"PYTHONDEVMODE": "1"},
     "no assertions and no docstrings": {"PYTHONOPTIMIZE": "2"},
     "a Python that inspects": {"PYTHONINSPECT": "1"},
-    "no trust store": {"SSL_CERT_FILE": "/nowhere", "SSL_CERT_DIR": "/nowhere"},
-    "an OpenSSL configuration that is not there": {"OPENSSL_CONF": "/nowhere"},
-    "resolver options of rubbish": {"RES_OPTIONS": "timeout:x ndots:99999", "LOCALDOMAIN": "\x1b"},
 }
 
 
@@ -284,7 +268,7 @@ def test_a_file_in_a_folder_that_was_removed_is_an_unwritten_report(run_tool, se
 
 
 @pytest.mark.needs("linux", "root")
-@pytest.mark.parametrize("folder", ["/proc", "/etc", "/sys", "/dev"])
+@pytest.mark.parametrize("folder", ["/proc", "/etc", "/dev"])
 def test_a_system_without_this_folder_is_enough(run_tool, server, folder):
     """Closed streams need no null device either."""
     prefix = ("unshare", "--mount", *shell(f'mount -t tmpfs none {folder} && "$@" <&- 2>&-'))
@@ -296,27 +280,25 @@ def test_a_system_without_this_folder_is_enough(run_tool, server, folder):
 
 
 ARGUMENTS = [
-    ("a path", ["{url}/\udcff\udcfe"], 0),
-    ("a header's value", ["{url}", "-H", "X-Y: \udcff\x1b[2J"], 0),
-    ("data", ["{url}", "-d", "\udcff\udcfe\x1b"], 0),
-    ("a host", ["http://\udcff\udcfe\x1b/"], 64),
-    ("a budget", ["{url}", "--slo", "\udcff\x1b=\x9b"], 64),
-    ("a proxy", ["{url}", "-x", "http://\udcff\x1b:1"], 64),
-    ("an option", ["{url}", "--\udcff\x1b"], 64),
-    ("a file of data", ["{url}", "-d", "@/nowhere/\udcff\x1b"], 64),
-    ("a report's path", ["{url}", "--json", "/nowhere/\udcff\x1b"], 73),
-    ("a header of 60 KB", ["{url}", "-H", "X: " + "y" * 60_000], 0),
-    ("a thousand headers", ["{url}", *["-H", "X: y"] * 1000], 0),
+    (["{url}/\udcff\udcfe", "-H", "X-Y: \udcff\x1b[2J", "-d", "\udcff\udcfe\x1b"], 0),
+    (["{url}", "-H", "X: " + "y" * 60_000], 0),
+    (["{url}", *["-H", "X: y"] * 1000], 0),
+    (["http://\udcff\udcfe\x1b/"], 64),
+    (["{url}", "--slo", "\udcff\x1b=\x9b"], 64),
+    (["{url}", "-x", "http://\udcff\x1b:1"], 64),
+    (["{url}", "--\udcff\x1b"], 64),
+    (["{url}", "-d", "@/nowhere/\udcff\x1b"], 64),
+    (["{url}", "--json", "/nowhere/\udcff\x1b"], 73),
 ]
 
 
-@pytest.mark.parametrize(("name", "arguments", "code"), ARGUMENTS, ids=[row[0] for row in ARGUMENTS])
-def test_odd_bytes_in_arguments_are_taken_or_refused(run_tool, server, name, arguments, code):
-    words = [word.replace("{url}", server.url("")) for word in arguments]
-    outcome = run_tool("--compact", *words)
-    check_decent(outcome, [code])
-    raw = [char for char in outcome.out + outcome.err if char != "\n" and not char.isprintable()]
-    assert not raw
+def test_odd_bytes_in_arguments_are_taken_or_refused(run_tool, server):
+    for arguments, code in ARGUMENTS:
+        words = [word.replace("{url}", server.url("")) for word in arguments]
+        outcome = run_tool("--compact", *words)
+        check_decent(outcome, [code])
+        raw = [char for char in outcome.out + outcome.err if char != "\n" and not char.isprintable()]
+        assert not raw
 
 
 # --- signals --------------------------------------------------------------------------------------
@@ -329,12 +311,12 @@ class Watch:
             os.kill(os.getpid(), {number})
 sys.meta_path.insert(0, Watch())
 """
-MODULES = {"argparse": 2, "ssl": 15, "urllib.parse": 2, "json": 15, "h2.connection": 2, "rich.console": 15}
+MODULES = {"argparse": 2, "ssl": 15, "h2.connection": 2}
 
 
 @pytest.mark.parametrize(("module", "number"), MODULES.items())
 def test_a_signal_during_start_up_ends_it_without_a_traceback(run_tool, tmp_path, module, number):
-    if module.partition(".")[0] in ("h2", "rich"):
+    if module.startswith("h2"):
         pytest.importorskip(module)
     (tmp_path / "sitecustomize.py").write_text(WHEN_IMPORTING.format(module=module, number=number))
     outcome = run_tool("https://127.0.0.1:1/", "--json", "/dev/null", env={"PYTHONPATH": str(tmp_path)})
@@ -352,7 +334,7 @@ def test_an_ignored_interrupt_stays_ignored(start_tool):
 
     ignore = functools.partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
     with scripted(script) as server:
-        process = start_tool(server.url(), "--metrics-only", "-m", "3", preexec_fn=ignore)
+        process = start_tool(server.url(), "--metrics-only", "-m", "2", preexec_fn=ignore)
         assert asked.wait(PATIENCE)
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=PATIENCE)
