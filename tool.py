@@ -807,6 +807,7 @@ class Counters(NamedTuple):
     disorder: int | None  # segments that came out of order
     busy_us: int | None  # in which something was sent or to be sent, and not acknowledged
     limited_us: int | None  # of that, in which the other side's window kept data here
+    rate: int | None  # bytes a second at which the newest of what was sent arrived there
 
     def since(self, earlier: Counters | None, name: str) -> int:
         """Return by how much a count grew since an earlier instant, 0 where no kernel tells, or it fell."""
@@ -848,6 +849,7 @@ class Evidence(NamedTuple):
     gaps: tuple[tuple[str, int], ...] = ()  # the phase, and for how long (us) bytes waited for a late segment
     pause: Pause = Pause(0, 0)  # the longest one from the first byte on
     held_us: int = 0  # in which an upload had data while the other side's window of HTTP/2 was used up
+    shut: bool | None = None  # the other side closed its window of TCP on what was under way; None: unknown
     resolver: Resolver | None = None  # only of a long lookup
     canonical_name: str | None = None  # the name that a resolver found the addresses under
 
@@ -2841,8 +2843,19 @@ def read_tcp_info(connection: socket.socket | None) -> bytes:
         return b""
 
 
+UNACKNOWLEDGED, WINDOW = 24, 228  # the offsets of tcpi_unacked: segments; of tcpi_snd_wnd: bytes (Linux 5.4)
+
+
+def counter_at(info: bytes, offset: int, form: str = "@I") -> Any:
+    """Return the counter at an offset of struct tcp_info, None where an older kernel's has ended."""
+    if len(info) < offset + struct.calcsize(form):
+        return None
+    return struct.unpack_from(form, info, offset)[0]
+
+
 class Log:
-    """What has happened in one step so far: the measuring thread notes it, any thread may take a `history`.
+    """What has happened in one step so far: the measuring thread notes it, the waiting one only `shut`. Any
+    thread may take a `history`.
 
     Its values do not change: each is replaced by one assignment, which is one step for other threads. Where
     an instant tells that a value is there, the value comes first.
@@ -2876,6 +2889,7 @@ class Log:
         self.error: NetworkError | None = None
         self.stopped: int | None = None  # it failed, or had looked up all, where nothing else was wanted
         self.tcp_info: Mapping[str, bytes] = {}  # by the field of Evidence
+        self.shut: bool | None = None  # see `look_at_window`
         self.sockets: list[socket.socket] = []  # all that hops made, to be ended or closed
 
     def end_dial(self, number: int, ended: int, error: str | None = None) -> None:
@@ -2894,6 +2908,16 @@ class Log:
     def count(self, field: str) -> None:
         """Keep the kernel's counters of this moment. It takes 1-16 us: not to be called near an instant."""
         self.tcp_info = {**self.tcp_info, field: read_tcp_info(self.connected.socket)}
+
+    def look_at_window(self) -> None:
+        """Note whether the other side has closed its window on what was under way, which it should not (RFC
+        9293 section 3.8.6): its buffer is full, and what comes is dropped there. Nothing tells that later, so
+        the waiting thread looks ten times a second. It stays None where the kernel does not tell.
+        """
+        info = b"" if self.first_byte else read_tcp_info(self.connected.socket)
+        window = counter_at(info, WINDOW)
+        if window is not None:
+            self.shut = self.shut or (window == 0 and counter_at(info, UNACKNOWLEDGED) > 0)
 
     def fail(self, error: NetworkError, at: int) -> None:
         self.error, self.stopped = error, at
@@ -2990,13 +3014,6 @@ QUIET = 52  # the offset of tcpi_last_data_recv: ms since the last segment came 
 DISORDER = 224  # the offset of tcpi_rcv_ooopack: segments that came out of order (Linux 5.4)
 
 
-def counter_at(info: bytes, offset: int, form: str = "@I") -> Any:
-    """Return the counter at an offset of struct tcp_info, None where an older kernel's has ended."""
-    if len(info) < offset + struct.calcsize(form):
-        return None
-    return struct.unpack_from(form, info, offset)[0]
-
-
 def parse_tcp_info(info: bytes) -> Counters | None:
     """Read Linux' struct tcp_info (include/uapi/linux/tcp.h), which grows at its end.
 
@@ -3026,6 +3043,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         disorder=counter(DISORDER),
         busy_us=counter(168, "@Q"),  # tcpi_busy_time, tcpi_rwnd_limited (4.10): in ticks of the kernel
         limited_us=counter(176, "@Q"),
+        rate=counter(160, "@Q"),  # tcpi_delivery_rate (4.9)
     )
 
 
@@ -6272,6 +6290,7 @@ def gather_evidence(history: Log, options: Options, timing: Timing) -> Evidence:
         gaps=tuple(gaps),
         pause=pause,
         held_us=exchange.held_ns // 1000 if exchange else 0,
+        shut=history.shut,
         resolver=resolver,
         canonical_name=history.canonical_name,
     )
@@ -6315,7 +6334,7 @@ def explain_time_out(phase: str, host: str, history: Log, evidence: Evidence) ->
     if history.kept and last.since(since, "retransmits") and not acknowledged:
         return FORGOTTEN_HINT.format(history.idle / 1e9)
     told, pending = explain_length(history), last.since(taken, "sent") - acknowledged
-    if told or not host:
+    if told or not host or evidence.shut:
         return told
     phase = "upload" if phase == "wait" and history.sent is None else phase
     return explain_silence(phase, host, last, since, pending)
@@ -6596,6 +6615,8 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
 
     def seconds_left() -> float:
         look(state)
+        if state.current:
+            state.current.log.look_at_window()
         left = (deadline_of(state, begun, options) - time.perf_counter_ns()) / 1e9
         return min(left, options.max_time)  # before the clock starts: look again within a short -m
 
@@ -7205,6 +7226,7 @@ WORTH_US, WORTH_SHARE = 5_000, 0.1  # a finding costs at least so much, and so m
 QUEUE_SHARE = (
     1 / 6
 )  # of the time of sending: the round trip grows by more on a slow line; measured: 0.36-0.42
+LOSSY_QUEUE_US, LOSSY_QUEUE_SHARE = 20_000, 0.5  # by so much of a round trip, where a loss keeps it short
 UNIX_SEGMENT = 1460  # bytes, as on Ethernet: a unix socket has no segments of its own
 TLS12_TRIPS = 1.8  # round trips: TLS 1.2 took 2.03-2.17 of them, TLS 1.3 1.03-1.19
 SLOW_US = 50_000  # less may be computing
@@ -7259,6 +7281,9 @@ class Case:
             for phase, ends in MARKS.items()
         }
         self.late = {phase: sum(us for where, us in evidence.gaps if where == phase) for phase in MARKS}
+        if evidence.shut:  # what was sent again had been dropped there, and had to wait until it was read
+            self.lost["wait"] = 0
+            self.limited = max(self.limited, self.busy("wait") - self.trips("wait"))
 
     def grown(self, name: str, since: str, until: str) -> int:
         """Return by how much a counter of the kernel grew between two instants, the second of which may be
@@ -7281,6 +7306,11 @@ class Case:
         return f"the proxy{named}, the way behind it or the server"
 
     @property
+    def tcp_reader(self) -> str:
+        """Name whoever takes the request from TCP."""
+        return f"the {'server' if self.is_direct else 'proxy'}'s TCP"
+
+    @property
     def around(self) -> str:
         """Name the way around a proxy that nobody asked for."""
         return "" if self.is_direct or self.step.route.source == "--proxy" else "; -x '' goes without it"
@@ -7296,7 +7326,8 @@ class Case:
         """Return what the round trips of tls or wait take (RFC 8446, 5246; 5681)."""
         if phase == "tls":
             return self.trip * (1 if self.step.network.tls.version == "TLSv1.3" else 2)
-        return self.trip * slow_start_trips(math.ceil(self.evidence.request_bytes / max(1, self.segment)))
+        trips = self.trip * slow_start_trips(math.ceil(self.evidence.request_bytes / max(1, self.segment)))
+        return max(trips, self.paced)
 
     def sending(self, phase: str) -> int:
         """Return for how long of tls or wait this machine was sending, to the last acknowledgment.
@@ -7321,6 +7352,18 @@ class Case:
         """Tell whether round trips grew while the request was sent: it waited in a queue, at a slow line."""
         last = self.evidence.answered
         return last is not None and last.smoothed_rtt_us - self.rtt >= QUEUE_SHARE * self.busy("wait") > 0
+
+    @property
+    def paced(self) -> int:
+        """Return how long the line takes for the request, 0 where that is not known or not needed: where
+        nothing is lost the kernel's count has it. Behind a loss there is less under way, and a shorter queue;
+        but while there is one, what arrives has the rate of the line.
+        """
+        last = self.evidence.answered
+        least = max(LOSSY_QUEUE_US, LOSSY_QUEUE_SHARE * self.rtt)
+        if not self.lost["wait"] or not last or not last.rate or last.smoothed_rtt_us - self.rtt < least:
+            return 0
+        return min(self.busy("wait"), self.evidence.request_bytes * 1_000_000 // last.rate)
 
     def time_outs(self, lost: int) -> int:
         """Return what so many losses can have cost at the most: each time-out is twice the one before it."""
@@ -7365,7 +7408,17 @@ def small_loss(case: Case, phase: str) -> str:
     cost = case.loss(phase)
     if phase not in case.lossy or cost >= case.least:
         return ""
-    return f"; {loss_seen(case, phase)}, which cost up to {length_text(cost)}"
+    return f"; {loss_seen(case, phase)}{f', which cost up to {length_text(cost)}' if cost > 0 else ''}"
+
+
+def window_text(whose: str, us: int) -> str:
+    return f"{whose} window held the upload back for {length_text(us)}"
+
+
+def small_window(case: Case) -> str:
+    """Say the same of a TCP window that held the request back for a while."""
+    told = WORTH_US <= case.limited < case.least
+    return f"; {window_text(case.tcp_reader, case.limited)}" if told else ""
 
 
 def losses(case: Case) -> Found:
@@ -7384,8 +7437,9 @@ def losses(case: Case) -> Found:
         if phase not in case.lossy:
             continue
         text = f"{loss_seen(case, phase)}: loss or reordering on the way"
-        if phase == "wait" and (case.limited or case.has_queue):
-            text += ", or a full buffer there" if case.limited else ", or a slow line"
+        if phase == "wait":
+            unsure = case.limited and case.evidence.shut is None
+            text += (", or a full buffer there" if unsure else "") + small_window(case)
         if phase != "xfer" and case.late[phase] + case.trip >= getattr(case, phase):
             text += "; part of this may be the server's own time"
         yield Finding("loss", phase, cost, "seen", text)
@@ -7573,19 +7627,20 @@ def upload(case: Case) -> Found:
     least = case.trip + max(SLOW_US, SLOW_TRIPS * case.trip)
     if size > case.segment and took >= max(least, case.wait / 2):
         text = f"sending {size_text(size)} took {length_text(took)}: {rate_text(size, took)}"
-        text += ", this machine's way out or the path"
+        text += f", this machine's way out or the path{small_loss(case, 'wait')}"
         yield Finding("upload", "wait", took - case.trip, "seen", text)
 
 
 def closed_window(case: Case) -> Found:
     """Find that a window of the other side was used up while there was more to send."""
-    who = "server" if case.is_direct else "proxy"
     for name, whose, us, advice in (
         ("http2_window", "the server's HTTP/2", case.evidence.held_us, "; --vs --http1.1 compares"),
-        ("tcp_window", f"the {who}'s TCP", case.limited, ""),
+        ("tcp_window", case.tcp_reader, case.limited, ""),
     ):
         cause = "it is small for this path, or the program there was slow to read"
-        text = f"{whose} window held the upload back for {length_text(us)}: {cause}{advice}"
+        text = f"{window_text(whose, us)}: {cause}{advice}"
+        if name == "tcp_window" and case.evidence.shut:
+            text += "; its full buffer dropped what was under way"
         yield Finding(name, "wait", min(case.wait, us), "seen", text)
 
 

@@ -115,6 +115,17 @@ CAUSES = {
         rules=(Rule("up", "any", 0, "rate", 100_000),),
         upload=60_000,
     ),
+    "one of which something is lost": Cause(
+        costs(
+            "upload",
+            "seen",
+            500,
+            "sending 117.3 KB took 6",
+            " 1.5 Mbit/s, this machine's way out or the path",
+        ),
+        rules=(*drop("up", times=2), Rule("up", "any", 0, "rate", 200_000)),
+        upload=120_000,
+    ),
     "a small one on a slow line": Cause(
         costs("upload", "seen", 240, "sending 8.9 KB took ", without=SERVER),
         rules=(Rule("up", "any", 0, "rate", 30_000),),
@@ -452,6 +463,7 @@ COUNTERS = tool.Counters(
     disorder=0,
     busy_us=0,
     limited_us=0,
+    rate=0,
 )
 
 
@@ -807,6 +819,7 @@ def test_the_counters_stand_where_linux_has_them():
         "rtt_us": (148, 4),
         "segments_in": (152, 4),
         "segments_out": (156, 4),
+        "rate": (160, 8),
         "busy_us": (168, 8),
         "limited_us": (176, 8),
         "duplicates": (216, 4),

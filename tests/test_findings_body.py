@@ -129,6 +129,15 @@ def reading_slowly(peer):
     peer.send(HEAD.format(0))
 
 
+def reading_late(peer):
+    """Read an upload of 300 kB a second late, with a buffer that is less than the window that it offered."""
+    peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
+    peer.read_until(b"\r\n\r\n")
+    peer.wait(1)
+    peer.skip(300_000)
+    peer.send(HEAD.format(0))
+
+
 def credit_late(peer):
     """Take what HTTP/2 allows at first, and the rest of an upload 0.6 s later."""
     conversation = Conversation(peer)
@@ -147,9 +156,13 @@ def credit_late(peer):
 
 @on_a_path
 @pytest.mark.needs("h2")
-@pytest.mark.parametrize(("script", "size"), [(reading_slowly, 600_000), (credit_late, 200_000)])
+@pytest.mark.parametrize(
+    ("script", "size"), [(reading_slowly, 600_000), (reading_late, 300_000), (credit_late, 200_000)]
+)
 def test_a_reader_that_is_slow_has_lost_nothing(lab, script, size):
-    """The kernel sends its last segment again where all has arrived, and learns that it was a duplicate."""
+    """The kernel sends again what has arrived, and learns that it was a duplicate; or what a full buffer has
+    dropped, behind a window that was closed.
+    """
     lab.start(0.001)
     tls = lab.authority.context(FAR, alpn=("h2",)) if script is credit_late else None
     url = lab.serve(scripted(script, tls=tls, host=ANY)).url("/", FAR)
@@ -158,8 +171,31 @@ def test_a_reader_that_is_slow_has_lost_nothing(lab, script, size):
     step = lab.ask("-d", f"@{body}", url)["steps"][0]
     assert tls or step["network"]["tcp_retransmits"] > 0
     found = by_id(step)
-    assert found["http2_window" if tls else "tcp_window"]["cost_ms"] > 500
+    window = found["http2_window" if tls else "tcp_window"]
+    assert window["cost_ms"] > 500
+    assert ("; its full buffer dropped what was under way" in window["text"]) == (script is reading_late)
     assert "loss wait" not in found and "sent again" not in str(found)
+    if script is reading_late:
+        late = lab.ask("-m", "0.9", "-d", f"@{body}", url, code=75)["steps"][0]
+        assert "Lost" not in late["error"]["hint"] and "loss wait" not in by_id(late)
+
+
+@on_a_path
+def test_a_loss_does_not_hide_a_window(lab):
+    """What is lost at first keeps the upload slow, so that it comes late to the closed window."""
+
+    def script(peer):
+        peer.read_until(b"\r\n\r\n")
+        peer.wait(0.6)
+        peer.skip(300_000)
+        peer.send(HEAD.format(0))
+
+    url = lab.start().serve(scripted(script, host=ANY)).url("/", FAR)
+    lab.way.change(rules=[Rule("up", "data", times=2)])
+    (lab.folder / "body").write_bytes(b"x" * 300_000)
+    found = lab.read("-d", f"@{lab.folder / 'body'}", url)
+    assert found["loss wait"]["text"].startswith("2 segments were sent again: loss or reordering on the way")
+    assert "the server's TCP window held the upload back for " in str(found) and "buffer" not in str(found)
 
 
 @on_a_path

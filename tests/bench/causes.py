@@ -26,7 +26,7 @@ from servers import Peer, scripted
 # What a finding of the cause looks like: its name, a colon and its text.
 CAUSES = {
     "slow server": r"server:",
-    "slow reader": r"tcp_window:",
+    "slow reader": r"tcp_window:|.*TCP window held",
     "loss before": r".*sent again",
     "loss after": r".*came was late",
     "proxy": r"proxy:",
