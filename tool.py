@@ -3796,25 +3796,25 @@ def arrival_of(ancillary: Iterable[tuple[int, int, bytes]]) -> int:
 
 
 class Hole(NamedTuple):
-    """A segment that may be missing still, while those before it were read."""
+    """A segment that may be missing still: of those that came before their turn none may have been read."""
 
-    since: int  # when what was read before these arrived, if the response had begun
-    until: int  # when these arrived
+    since: int  # when what was read before these bytes arrived, if the response had begun
+    until: int  # when these could be read
     sure: bool  # it is missing
 
 
-def gap_since(newest: int, readable: int, behind: int, known: Counters) -> int:
+def gap_since(newest: int, readable: int, early: int, known: Counters) -> int:
     """Return since when the other side may have been sending what is `readable` only now. `newest`: when the
-    newest of it came; `behind`: how many segments came before their turn.
+    newest of it came; `early`: how many segments came before their turn.
 
     Those of a first flight came together, others in the two round trips behind it. If no time is known, what
-    was lost came again after a round trip (RFC 8985), or a time-out; with few behind it, perhaps after two.
+    was lost came again after a round trip (RFC 8985), or a time-out; with few early ones, perhaps after two.
     """
-    if behind > 2 * FIRST_WINDOW:
+    if early > 2 * FIRST_WINDOW:
         return 0
     if readable - newest > JIFFY_NS:
-        return newest - (behind >= FIRST_WINDOW) * 2000 * known.smoothed_rtt_us
-    time_outs = 1 if behind >= DUPLICATES else 3
+        return newest - (early >= FIRST_WINDOW) * 2000 * known.smoothed_rtt_us
+    time_outs = 1 if early >= DUPLICATES else 3
     longest_us = time_outs * max(TIME_OUT_US, known.time_out_us) + 2 * known.smoothed_rtt_us
     return readable - longest_us * 1000
 
@@ -3834,8 +3834,8 @@ class SocketStream(Stream):
         self._poller = select.poll()
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
         self._waited = False  # the newest read had to wait for its bytes
-        self._disorder = 0  # how many segments had come out of order by then
-        self._hole: Hole | None = None  # that the newest gap may have been seen by
+        self._disorder = 0  # how many segments had come before their turn when a gap was last looked for
+        self._hole: Hole | None = None  # what the newest gap may have been instead
         self._log: Log | None = None  # of the response that is watched
         self.note_gap: Callable[[int, int, bool], object] = nobody
 
@@ -3857,9 +3857,9 @@ class SocketStream(Stream):
         # Device "the kernel's time of arrival": without it, wait is 0.340 ms off instead of 0.084
         # while the CPUs are busy. It is a time of the system's clock, which may have been set.
         arrived = arrival_of(ancillary) or noticed
-        late, long = noticed - arrived > FRESH_NS, noticed - called > JIFFY_NS
-        if late or long:
-            arrived = self._in_order(count, arrived, noticed, late, long)
+        waited_long = self._waited and noticed - called > JIFFY_NS
+        if waited_long or noticed - arrived > FRESH_NS:
+            arrived = self._in_order(count, arrived, noticed, waited_long)
         if self._waited and self._log:
             self._log.note_pause(self.arrived, arrived)
         self.began = self.arrived = arrived
@@ -3875,28 +3875,35 @@ class SocketStream(Stream):
             self._waited = True
         return self.socket.recvmsg_into([view], self._ancillary)[:2]
 
-    def _in_order(self, count: int, arrived: int, noticed: int, late: bool, long: bool) -> int:
+    def _in_order(self, count: int, arrived: int, noticed: int, waited_long: bool) -> int:
         """Return when bytes could be read. The kernel tells when the newest segment of them `arrived`, which
         is too early where one before it was lost or late: the newest waited here until that came.
 
-            called      3 `arrived`             2 came: 2 and 3 can be read          `noticed`
+            called      3 `arrived`             2 came: 2 and 3 are `readable`       `noticed`
                |            |<-- 2 is missing: a gap -->|<------------ QUIET ------------>|
-               |            |<------------------ `late`: more than FRESH_NS ---------------->|
-               |<------------------------ `long`: more than JIFFY_NS ----------------------->|
         """
         info = read_tcp_info(self.socket)
-        disorder = counter_at(info, DISORDER) or 0  # segments so far that came before their turn, like 3
-        behind, self._disorder = disorder - self._disorder, disorder
-        readable = arrived
-        if disorder and late:  # without disorder nothing but this process was late
-            readable = max(arrived, self.arrived)  # not before the bytes before them
-            if self._waited:
-                readable = max(readable, noticed - (counter_at(info, QUIET) or 0) * 1_000_000)
-        known, waited = readable - arrived > JIFFY_NS, self._waited and long
-        is_gap, hole = known or (behind and waited), self._hole if waited else None
-        if waited:
-            self._hole = None
-        # Where the kernel tells the time of 2, a long wait in which 3 came before its turn shows the gap.
+        if not counter_at(info, DISORDER):  # nothing ever came before its turn: only this process was late
+            return arrived
+        readable = max(arrived, self.arrived)  # not before the bytes before them
+        if self._waited:
+            readable = max(readable, noticed - counter_at(info, QUIET) * 1_000_000)
+        self._find_gap(info, count, arrived, readable, waited_long)
+        return readable
+
+    def _find_gap(self, info: bytes, count: int, arrived: int, readable: int, waited_long: bool) -> None:
+        """Note since when what is `readable` only now may have waited for a segment: for findings alone.
+
+        Where 2 and 3 were read together, their times show the gap. Where 2 was read alone, a long wait in
+        which 3 came early shows it, or seems to: 3 may have come just after 2, behind another hole. Then
+        the next long wait shows that one, and its gap takes the place of what was noted here.
+        """
+        disorder = counter_at(info, DISORDER)
+        early, self._disorder = disorder - self._disorder, disorder
+        timed, hole = readable - arrived > JIFFY_NS, None
+        if waited_long:
+            hole, self._hole = self._hole, None
+        is_gap = timed or (early and waited_long)
         if hole and (is_gap or hole.sure):
             self.note_gap(self.arrived, readable, True)
             if self._log:
@@ -3905,12 +3912,11 @@ class SocketStream(Stream):
             left, newest = self._left(readable)
             counters = parse_tcp_info(info)
             assert counters  # it has counted disorder
-            since = gap_since(min(arrived, newest), readable, behind, counters)
+            since = gap_since(min(arrived, newest), readable, early, counters)
             self.note_gap(max(self.arrived, since), readable, False)
-            if not known:  # 3 may have come after 2, behind another hole: it did, if it cannot be among these
-                is_sure = count + left < behind * counters.segment_in / 2
+            if not timed:  # the hole is sure where so little can be read that 3 is not in it
+                is_sure = count + left < early * counters.segment_in / 2
                 self._hole = Hole(self.arrived if self._log else readable, readable, is_sure)
-        return readable
 
     def _left(self, readable: int) -> tuple[int, int]:
         """Return how many bytes are left to be read, and when the newest came; `readable` if unknown."""
