@@ -1060,7 +1060,7 @@ class Baseline(NamedTuple):
     host: str | None
     label: str | None
     url: str | None  # None of various ones
-    good: int  # runs that its statistics are of
+    good: int  # runs that its statistics are of, 0 where no answer was good
     distributions: Mapping[str, Distribution]  # by key
 
 
@@ -2152,6 +2152,7 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
         if "sides" in export or last["target"] is not None:
             raise UsageError(f"{shown} is of several sides or addresses: one of a plain series is needed")
         count, times = checked_number(last["n"]), {}
+        good = count if last["bad_status"] < sum(last["statuses"].values()) else 0
         for key in STAT_KEYS:
             fields = last[f"{key}_ms"]
             middle, ends = fields["median"], fields["median_ci95"]
@@ -2160,7 +2161,7 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
             times[key] = Distribution(stats, (low, high) if ends else None, count)
         told = (export.get("host"), export.get("label"), last["url"])
         host, label, url = (text and mask_urls(text) for text in told)
-        return Baseline(path, mask_urls(export["started_at"]), host, label, url, count, times)
+        return Baseline(path, mask_urls(export["started_at"]), host, label, url, good, times)
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
         raise UsageError(f"{shown} is not a --json export of a series of httphases") from None
 
@@ -7096,7 +7097,7 @@ def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
     if isinstance(other, Baseline):
         pairs = {key: (own.distributions[key], other.distributions[key]) for key in STAT_KEYS}
         differences = {key: difference_of_series(*pair) for key, pair in pairs.items()}
-        verdict = verdict_of(differences["total"], (None, None))
+        verdict = verdict_of(differences["total"], (None, None)) if own.good and other.good else "too_few"
         return Comparison(own, other, own.number, verdict, differences, needed)
     differences = {key: difference_in_turn(key, own, other, rivals) for key in STAT_KEYS}
     statuses = (usual_status(own), usual_status(other))
@@ -9646,6 +9647,8 @@ def verdict_sentence(found: Comparison) -> str:
         answers = f"{name} answers {found.statuses[0]}, {against} {found.statuses[1]}"
         return f"{answers}: the times are of different work"
     if found.verdict == "too_few" and total.median is not None:
+        if not (found.own.good and found.other.good):
+            return f"Not compared: {against if found.own.good else name} has no good answer"
         change = f"{plain_ms([total.median])[0]} ms {'faster' if total.median < 0 else 'slower'}"
         counts = f"{found.needed} rounds are needed to be sure, {total.n} were good"
         if isinstance(found.other, Baseline):
