@@ -965,6 +965,7 @@ class Run(NamedTuple):
     ended: int = 0  # perf_counter_ns
     trace_id: str | None = None
     verdict: Verdict | None = None
+    loop: str = ""  # of its redirects: which step repeats which, and the cookies they set
 
     @property
     def judged(self) -> Step | None:
@@ -4728,13 +4729,16 @@ class Exchange(Stage):
     """
 
     request_bytes: int  # body included; over HTTP/2 before its fields are packed
-    held_ns = 0  # in which the other side's window of HTTP/2 was used up while there was more to send
 
     def __init__(self, setup: Setup, reader: Reader | None = None) -> None:
         super().__init__(setup)
         self.headers = headers_to_send(setup.request, setup.route)  # those that go out
         self.proxy = setup.route.forwarder(setup.request.url)
         self.reader = reader or Reader()
+
+    def held_ns(self, until: int) -> int:
+        """Return for how long until an instant, or the answer, a used-up window of HTTP/2 held the body back."""
+        return 0
 
     def reuse_obstacle(self) -> str | None:
         """Say why the connection takes no other request after this one, None when it does."""
@@ -5163,7 +5167,12 @@ class Http2Exchange(Exchange):
         self._headers_began = 0
         self._ended = self._given_up = False
         self._length: int | None = None  # bytes of the body, where the response announces them
-        self._held_since = 0  # when (perf_counter_ns) the window was used up that holds the body back now
+        # For how long (ns) windows held the body back, and since when one does that is used up now, else 0.
+        self._held = 0, 0
+
+    def held_ns(self, until: int) -> int:
+        spent, since = self._held
+        return spent + (max(0, until - since) if since else 0)
 
     def reuse_obstacle(self) -> str | None:
         if self.reader.goaway:
@@ -5229,10 +5238,9 @@ class Http2Exchange(Exchange):
     def _next_data(self) -> bytes:
         """Put up to UPLOAD_PIECE bytes of the body into frames, no larger than the other side takes."""
         left = min(len(self._body), UPLOAD_PIECE, *self.reader.window.values())
-        if bool(self._held_since) != (left <= 0):  # the windows have just been used up, or widened
+        if self.log.response is None and bool(self._held[1]) != (left <= 0):  # just used up, or widened
             now = time.perf_counter_ns()
-            self.held_ns += now - (self._held_since or now)
-            self._held_since = 0 if self._held_since else now
+            self._held = self.held_ns(now), now if left <= 0 else 0
         parts: list[bytes | memoryview] = []
         while left > 0:
             size = min(left, self.reader.h2.max_outbound_frame_size)
@@ -5353,6 +5361,7 @@ class Http2Exchange(Exchange):
             raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
         self.log.response = Response(status, "", "HTTP/2", headers)
         self._length = content_length(headers) if has_body(self.request.method, status) else 0
+        self._held = self.held_ns(self._headers_began), 0
         self.reader.stream.in_bulk = True
         if status >= 300 and self._body:  # the rest of the request is not wanted
             self._body, self._given_up = self._body[:0], True
@@ -6296,7 +6305,7 @@ def gather_evidence(history: Log, options: Options, timing: Timing) -> Evidence:
         sent_whole=history.sent is not None,
         gaps=tuple(gaps),
         pause=pause,
-        held_us=exchange.held_ns // 1000 if exchange else 0,
+        held_us=exchange.held_ns(history.stopped or 0) // 1000 if exchange else 0,
         shut=history.shut,
         resolver=resolver,
         canonical_name=history.canonical_name,
@@ -7772,7 +7781,7 @@ def chain_findings(run: Run) -> tuple[Finding, ...]:
         return ()
     count = len(run.steps) - 1
     text = f"{plural(count, 'redirect', 'a')} took {time_text(before)} of {time_text(total)}"
-    return (Finding("redirects", None, before, "seen", text + loop_text(run)),)
+    return (Finding("redirects", None, before, "seen", text + run.loop),)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7843,7 +7852,6 @@ class Watch:
 KEPT_HEADERS = 4096  # bytes of a response's header fields
 # Bytes of what is new in a series: in its first runs, in the first step of each run, in each further step.
 NEW_AT_FIRST, NEW_IN_FIRST_STEP, NEW_IN_STEP = 256 * 1024, 12 * 1024, 2 * 1024
-MAX_KEPT_TARGET = 200  # characters of the path and query that were asked; `Step.url` has more
 
 
 class Keeper:
@@ -7860,14 +7868,13 @@ class Keeper:
         """Return a step as it is kept, once its findings were made."""
         room = self._room = max(self._at_first, NEW_IN_FIRST_STEP if step.number == 1 else NEW_IN_STEP)
         url, network, request, response = self._kept(step.url), step.network, step.request, step.response
-        asked = request.url._replace(target=clip(request.url.target, MAX_KEPT_TARGET))
         if response:
             sizes = accumulate(len(name) + len(value) for name, value in response.headers)
             fields = [field for field, size in zip(response.headers, sizes) if size <= KEPT_HEADERS]
             response = self._kept(response._replace(headers=tuple(fields)))
         kept = step._replace(
             url=url,
-            request=self._same(request._replace(url=asked)),
+            request=self._same(request._replace(url=request.url._replace(target=""))),  # `url` has it
             sent_headers=self._kept(step.sent_headers),
             route=self._same(step.route),
             network=network._replace(
@@ -7930,7 +7937,7 @@ class Report:
         plain = {key: budget for key, budget in options.thresholds.items() if "." not in key}
         if not options.series.single:
             steps = list(map(self._keeper.keep, steps))
-        run = run._replace(steps=tuple(steps))
+        run = run._replace(steps=tuple(steps), loop=loop_text(run))  # by whole URLs, which are not kept
         run = run._replace(verdict=judge_all(options._replace(thresholds=plain), [run]))
         self.runs.append(run)
         watch = self._watches.setdefault(run.turn.variant, Watch())
@@ -8248,7 +8255,7 @@ def series_warnings(report: Report) -> Iterator[str]:
     limited = [run for run in report.runs if run.limit_reached]
     if limited:
         some = f"{len(limited)} of {count} runs " if count > 1 else ""
-        end = next(filter(None, map(loop_text, limited)), "; the last step redirects once more")
+        end = next(filter(None, (run.loop for run in limited)), "; the last step redirects once more")
         yield f"{some}stopped after {MAX_REDIRECTS} redirects{end}"
     if report.single:
         return

@@ -565,15 +565,22 @@ def test_a_delay_is_found_in_its_phase(authority, phase, first, then):
     assert timing[f"{phase}_ms"] >= DELAY * 1000 - EDGE, timing
 
 
-def test_an_upload_that_waits_for_its_window_is_a_long_wait_and_a_long_send(authority, megabyte):
+@pytest.mark.parametrize("end", ["window", "answer", "deadline"])
+def test_an_upload_that_waits_for_its_window_is_a_long_wait_and_a_long_send(authority, megabyte, end):
+    """Its window opens late, or never: then an answer ends the wait, or the deadline."""
+
     def script(c):
         c.read_preface()
         c.send(c.settings((WINDOW_SIZE, 0)))
         c.read_until(HEADERS)
-        c.peer.wait(DELAY)
-        c.send(c.window(2_000_000, 0), c.window(2_000_000, 1))
-        c.read_until(DATA, lambda frame: frame.ends)
-        c.send(c.headers(200), c.data(b"ok", end=True))
+        c.peer.wait(PATIENCE if end == "deadline" else DELAY)
+        if end == "window":
+            c.send(c.window(2_000_000, 0), c.window(2_000_000, 1))
+            c.read_until(DATA, lambda frame: frame.ends)
+        c.send(c.headers(413), c.data(b"ok", end=True))
 
-    timing = only_step(converse(authority, script, *megabyte))["timing"]
+    late = end == "deadline"
+    step = only_step(converse(authority, script, *megabyte, *["-m", "1"] * late), 75 * late)
+    timing, found = step["timing"], {each["id"]: each["cost_ms"] for each in step["findings"]}
     assert min(timing["wait_ms"], timing["send_ms"]) >= DELAY * 1000 - EDGE, timing
+    assert found["http2_window"] >= DELAY * 500 and "server" not in found, found
