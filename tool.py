@@ -465,6 +465,10 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def place_text(host: str, port: int) -> str:
+    return f"{bracketed(host)}:{port}"
+
+
 class Url(NamedTuple):
     """A normalised http(s) URL. `host` is ASCII, lower case, without brackets; an IPv6 zone stays in it."""
 
@@ -529,7 +533,7 @@ class Proxy(NamedTuple):
 
     @property
     def shown(self) -> str:
-        return f"{self.scheme}://{bracketed(self.host)}:{self.port}"
+        return f"{self.scheme}://{place_text(self.host, self.port)}"
 
 
 class Route(NamedTuple):
@@ -3615,9 +3619,9 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
             rejected += f" (names are constrained by {foreign(names)})" if tied else ""
         return NetworkError("tls", VERDICTS.get(failure.code, rejected), INSECURE_HINT)
     if failure.stream.stray and not failure.stream.established:
-        where = "{}:{}".format(*failure.place)
-        ask = f"give it as -x http://{where}" if failure.proxy else f"ask for http://{where}/"
-        return NetworkError("tls", "the server does not speak TLS here", f"For plain HTTP {ask}.")
+        where, who = f"http://{place_text(*failure.place)}", "it" if failure.proxy else "the server"
+        ask = f"give it as -x {where}" if failure.proxy else f"ask for {where}/"
+        return NetworkError("tls", f"{who} does not speak TLS here", f"For plain HTTP {ask}.")
     reason = tls_reason(failure)
     words, hint = tls_words(reason, failure)
     if reason == reason.lower():  # the name of the other side's alert stays beside what it means
@@ -4608,7 +4612,7 @@ def headers_to_send(request: Request, route: Route) -> tuple[Header, ...]:
 
 def tunnel_head(request: Request, proxy: Proxy) -> bytes:
     """Return the CONNECT request; its target always names the port."""
-    authority = f"{bracketed(request.url.host.partition('%')[0])}:{request.url.port}"
+    authority = place_text(request.url.host.partition("%")[0], request.url.port)
     agent = [item for item in complete_headers(request) if item[0].lower() == "user-agent"]
     headers = [("Host", authority.encode("ascii")), *agent, *proxy_authorization(request, proxy)]
     return request_head("CONNECT", authority, headers)
@@ -5736,9 +5740,11 @@ class Tls(Hop):
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
         if isinstance(error, EOFError):
-            message = "the server closed the connection during the TLS handshake"
-            hint = "If the proxy speaks plain HTTP, give it as -x http://{}:{}.".format(*self.place)
-            return NetworkError("tls", message, hint if self.proxy else HUNG_UP)
+            who, hint = "the server", HUNG_UP
+            if self.proxy:
+                plain = f"-x http://{place_text(*self.place)}"
+                who, hint = "it", f"If the proxy speaks plain HTTP, give it as {plain}."
+            return NetworkError("tls", f"{who} closed the connection during the TLS handshake", hint)
         if not isinstance(error, ssl.SSLError):
             if self.proxy:
                 return super().explain(error, history)
@@ -7698,7 +7704,7 @@ def step_notes(step: Step) -> Iterator[str]:
     yield from step.notes
     yield from refusal_notes(step, status)
     url, location = step.request.url, (step.answer and step.answer.get("location")) or ""
-    plain = f"http://{re.escape(bracketed(url.host))}:{url.port}(?![0-9])"
+    plain = f"http://{re.escape(place_text(*url.place))}(?![0-9])"
     if url.secure and status in REDIRECTS and re.match(plain, location, re.IGNORECASE):
         why = "the server does not know that it is asked over TLS (X-Forwarded-Proto)"
         yield f"the redirect leads from https to http on the same port: {why}"
@@ -8782,7 +8788,7 @@ def variant_labels(variant: str | None) -> dict[str, str]:
 
 def metrics_target(url: Url) -> str:
     """Return a URL without its query, which may hold secrets; besides, each query would make a new series."""
-    return f"{url.scheme}://{bracketed(url.host)}:{url.port}{without_query(url.target)}"
+    return f"{url.scheme}://{place_text(*url.place)}{without_query(url.target)}"
 
 
 def in_seconds(us: float | None) -> float | None:
@@ -10458,7 +10464,7 @@ def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Seq
         (step,) = run.steps
         if step.error:
             report.planned = 1
-            live.tell(*report.add(Run((step._replace(turn=Turn()),), False, Turn(), run.started, run.ended)))
+            live.tell(*report.add(run._replace(steps=(step._replace(turn=Turn()),), turn=Turn())))
             return []
         report.lookup_us = step.timing.total
         addresses = tuple(dict.fromkeys(step.network.addresses))

@@ -140,16 +140,18 @@ def test_the_family_chooses_among_the_addresses(run_tool, option, address, other
 
 
 @pytest.mark.parametrize(("zone", "kind"), [({}, "dns"), ({"web.test": None}, "timeout")])
-def test_a_lookup_that_fails_or_has_no_answer_in_time_is_one_failed_run(run_tool, zone, kind):
+def test_a_lookup_that_fails_or_has_no_answer_in_time_is_one_failed_run(run_tool, zone, kind, tmp_path):
     """The resolver alone would wait for thirty seconds."""
     with dns_server(zone) as names:
         words = ("--all-addresses", "--count", 4, "--json", "-", "-m", 0.5 if zone else 20)
-        result = run_tool(*words, "http://web.test/", resolver=names.address)
+        words += ("--otlp", tmp_path / "trace.json", "http://web.test/")
+        result = run_tool(*words, resolver=names.address)
     document = json.loads(result.out)
     (run,) = document["runs"]
     assert result.code == 75 and run["target"] is None and document["lookup_ms"] is None
     assert run["steps"][0]["error"]["kind"] == kind and run["steps"][0]["timing"]["dns_ms"] > 0
     assert document["summary"]["failed"] == 1
+    assert f'"traceId":"{run["trace_id"]}"' in (tmp_path / "trace.json").read_text()
 
 
 def test_a_dead_address_costs_five_seconds_and_no_more(run_tool):

@@ -393,16 +393,26 @@ def test_an_https_proxy_is_named_without_its_final_dot(server, authority):
         only_step(here("--resolve", mapping, "--cacert", authority.file, "-x", url, server.url()))
 
 
-def test_an_https_proxy_that_speaks_plain_http_is_a_proxy_failure(server):
+@pytest.mark.needs("ipv6")
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "it does not speak TLS here"),
+        ("", "it closed the connection during the TLS handshake"),
+    ],
+)
+def test_an_https_proxy_that_speaks_plain_http_is_a_proxy_failure(server, answer, words):
     def script(peer):
         peer.read_exactly(20)
-        peer.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        peer.send(answer)
         peer.end()
         peer.read_to_end()
 
-    with scripted(script) as proxy:
-        result = here("-m", "5", "-x", f"https://127.0.0.1:{proxy.port}", server.url())
-    assert "TLS" in failure(result, "proxy", "connect")["error"]["message"]
+    with scripted(script, host="::1") as proxy:
+        result = here("-m", "5", "-x", f"https://[::1]:{proxy.port}", server.url())
+    error = failure(result, "proxy", "connect")["error"]
+    assert error["message"] == f"the proxy https://[::1]:{proxy.port} cannot be used: {words}"
+    assert error["hint"].endswith(f" give it as -x http://[::1]:{proxy.port}.")
 
 
 def test_a_bad_certificate_of_the_target_in_a_tunnel_is_a_tls_failure(authority, tls):
