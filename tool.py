@@ -6800,12 +6800,10 @@ class Rhythm(NamedTuple):
 
 
 class Slow(NamedTuple):
-    """The slow runs of a series, by their steps, in rows of runs one after the other. They are of one kind:
-    others are `near` the usual ones, by comparison.
-    """
+    """The slow runs of a series, by their steps, in rows of runs one after the other."""
 
     runs: Sequence[Step]
-    near: Sequence[Step]
+    besides: Sequence[Step]  # slow ones of another kind: nearer to the usual ones, or a single one far above
     others: Sequence[Step]
     rows: Sequence[Sequence[Step]]
     rhythm: Rhythm | None
@@ -6949,9 +6947,9 @@ def find_slow(steps: Sequence[Step]) -> Slow | None:
         limit = ordered[below - 1]
     others = [step for step in steps if step.timing.total <= limit]
     slow = [step for step in steps if step.timing.total > limit]
-    runs, near = split_slow(slow, median(times_of("total", others)), len(steps))
+    runs, besides = split_slow(slow, median(times_of("total", others)), len(steps))
     rows = rows_of(runs)
-    return Slow(runs, near, others, rows, find_rhythm(rows, len(steps)), find_companion(runs, others))
+    return Slow(runs, besides, others, rows, find_rhythm(rows, len(steps)), find_companion(runs, others))
 
 
 class Summary:
@@ -9465,20 +9463,20 @@ def row_text(row: Sequence[Step]) -> str:
     return f"{numbers[0]}-{numbers[-1]}" if len(row) > 1 else numbers[0]
 
 
-def rhythm_text(rhythm: Rhythm) -> str:
+def rhythm_text(rhythm: Rhythm, noun: str) -> str:
     number, apart = rhythm.every_runs, length_text(rhythm.every_us)
     text = f"about every {apart}"
     if number:
         ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-        text = f"every {number}{ending} run, {apart} apart"
-    return f"{text}, but for run {rhythm.odd.turn.number}" if rhythm.odd else text
+        text = f"every {number}{ending} {noun}, {apart} apart"
+    return f"{text}, but for {noun} {rhythm.odd.turn.round}" if rhythm.odd else text
 
 
 def when_text(slow: Slow, summary: Summary) -> str | None:
     """Say in what rhythm slow runs came, or when the only row of them was."""
     row, *rest = slow.rows
     if slow.rhythm:
-        return rhythm_text(slow.rhythm)
+        return rhythm_text(slow.rhythm, "run")
     if rest:
         return None
     begin, end = (clock_text(step.started_at) for step in (row[0], row[-1]))
@@ -9515,11 +9513,12 @@ def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row
         f"{phase} {whole_ms(phases[phase])}" for phase in large if phases[phase] >= LARGE_PART * (own - usual)
     ]
     excess = f"most of it {' and '.join(parts)}" if parts else None
-    companion, near = slow.companion and companion_text(slow.companion), None
-    if slow.near:
-        most = max(times_of("total", slow.near)) - usual
-        near = f"{plural(len(slow.near), 'other')} by up to {time_text(most)}"
-    for text in (when_text(slow, summary), companion, why.text if why else excess, near):
+    companion, besides = slow.companion and companion_text(slow.companion), None
+    if slow.besides:
+        runs = f"{plural(len(slow.besides), 'other run')} {'is' if len(slow.besides) == 1 else 'are'}"
+        most = max(times_of("total", slow.besides)) - usual
+        besides = f"besides, {runs} slower by up to {time_text(most)}"
+    for text in (when_text(slow, summary), companion, why.text if why else excess, besides):
         if text:
             yield "", text
 
@@ -9623,7 +9622,7 @@ def not_good_rows(report: Report) -> Iterator[Row]:
             yield "Not good", Span(words, "bad")
             companion = find_companion(bad, good)
             rhythm = find_rhythm([row for row in rows if not row[0].good], len(steps))
-            texts = (rhythm and rhythm_text(rhythm), companion and companion_text(companion))
+            texts = (rhythm and rhythm_text(rhythm, noun), companion and companion_text(companion))
             yield from (("", text) for text in texts if text)
         yield from reason_rows(bad)
     last = (run.steps[-1] for run in report.runs)

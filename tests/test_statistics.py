@@ -182,14 +182,29 @@ def test_of_two_kinds_of_slow_runs_the_far_ones_are_told():
         times[run] = 32_000
     first, when, *_, near = told_of(made(times))
     assert first.startswith("8 of 40 runs, median 520 ms, the others 20: run 3, 8, 13, 18, 23, ")
-    assert (when, near) == ("every 5th run, 5.0 s apart", "3 others by up to 12.0 ms")
+    assert when == "every 5th run, 5.0 s apart"
+    assert near == "besides, 3 other runs are slower by up to 12.0 ms"
     times[34] = 520_000
     first, when, *_ = told_of(made(times))
     assert (first[:12], when) == ("9 of 40 runs", "every 5th run, 5.0 s apart, but for run 35")
     times = [520_000 if run % 5 == 2 else 20_000 for run in range(40)]
     times[34] = 5_000_000  # one alone hides no rhythm
     first, when, *_, near = told_of(made(times))
-    assert (when, near) == ("every 5th run, 5.0 s apart", "1 other by up to 4980 ms")
+    assert when == "every 5th run, 5.0 s apart"
+    assert near == "besides, 1 other run is slower by up to 4980 ms"
+
+
+def test_the_rhythm_of_a_side_s_error_pages_counts_rounds():
+    options = tool.parse_options(["--count", "40", "--vs", "", "http://a.test/"], {}, 80)
+    report = tool.Report(options)
+    for number in range(1, 41):
+        bad = number % 5 == 0 or number == 12
+        steps = made([20_000])[0], sample(number, 20_000, status=503 if bad else 200)
+        turns = (tool.Turn(2 * number - 1 + index, number, "AB"[index]) for index in (0, 1))
+        report.runs += [tool.Run((step._replace(turn=turn),), False, turn) for step, turn in zip(steps, turns)]
+    (_, listed), (_, when) = tool.not_good_rows(report)
+    assert listed.text.startswith("B: 9 of 40 rounds: round 5 (503), 10 (503), 12 (503), 15 (503)")
+    assert when == "every 5th round, 5.0 s apart, but for round 12"
 
 
 def test_slow_runs_at_random_have_no_rhythm():
