@@ -4741,7 +4741,7 @@ class Exchange(Stage):
         self.reader = reader or Reader()
 
     def held_ns(self, until: int) -> int:
-        """Return for how long until an instant, or the answer, a used-up window of HTTP/2 held the body back."""
+        """Return for how long until an instant, or the answer, a window of HTTP/2 held the body back."""
         return 0
 
     def reuse_obstacle(self) -> str | None:

@@ -201,7 +201,9 @@ def test_the_rhythm_of_a_side_s_error_pages_counts_rounds():
         bad = number % 5 == 0 or number == 12
         steps = made([20_000])[0], sample(number, 20_000, status=503 if bad else 200)
         turns = (tool.Turn(2 * number - 1 + index, number, "AB"[index]) for index in (0, 1))
-        report.runs += [tool.Run((step._replace(turn=turn),), False, turn) for step, turn in zip(steps, turns)]
+        report.runs += [
+            tool.Run((step._replace(turn=turn),), False, turn) for step, turn in zip(steps, turns)
+        ]
     (_, listed), (_, when) = tool.not_good_rows(report)
     assert listed.text.startswith("B: 9 of 40 rounds: round 5 (503), 10 (503), 12 (503), 15 (503)")
     assert when == "every 5th round, 5.0 s apart, but for round 12"
