@@ -291,7 +291,7 @@ IDNA_DOTS = "\u3002\uff0e\uff61"  # between labels, as the dot (UTS #46 section 
 MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 1035 section 2.3.4)
 MAX_URL = 256 * 1024  # characters; what servers accept is far shorter
 MAX_QUERY_FIELDS = 1000  # that a HAR entry lists
-MAX_METRICS = 50  # of Server-Timing
+MAX_METRICS = 50  # of Server-Timing; of each as many parameters
 MAX_TEXT = 2000  # characters of any one text from outside that are shown
 MAX_FOREIGN = 200  # characters of the other side's words inside a message
 MAX_NAMED = 100  # characters of what an error names of a file
@@ -1678,23 +1678,23 @@ def parse_proxy(text: str, source: str) -> Proxy:
     if not separator:
         scheme, rest = "http", text
     scheme = scheme.lower()
+    kind = PROXY_SCHEMES.get(scheme)
+    if not kind:  # not repeated: it may be a user name and password, written before the scheme
+        expected = " or ".join(", ".join(f"{each}://" for each in PROXY_SCHEMES).rsplit(", ", 1))
+        raise UsageError(f"{source}: expected a proxy that begins with {expected}, or with its host")
     # The last @ ends the credentials: a password may have been written with / ? # in it.
     userinfo, at, address = rest.rpartition("@")
     address = re.split(r"[/?#]", address, maxsplit=1)[0]
     shown = f"{source}: proxy '{scheme + separator if separator else ''}{'***@' if at else ''}{address}'"
     if re.search(r"[/?#]", userinfo):
         raise UsageError(f"{shown}: / ? # in a user name or password are written %2F %3F %23")
-    kind = PROXY_SCHEMES.get(scheme)
-    if not kind:
-        expected = " or ".join(", ".join(PROXY_SCHEMES).rsplit(", ", 1))
-        raise UsageError(f"{shown} has the scheme '{scheme}': expected {expected}")
     if re.search(r"[\x00-\x20\x7f]", rest):
         raise UsageError(f"{shown} holds blanks or control characters")
     try:
         host, port = split_authority(address, kind.port)
     except UsageError as error:
         raise UsageError(f"{shown}: {error.message}") from None
-    name, colon, secret = (urllib.parse.unquote_to_bytes(part) for part in userinfo.partition(":"))
+    name, colon, secret = map(urllib.parse.unquote_to_bytes, os.fsencode(userinfo).partition(b":"))
     if kind.opener == "socks5" and max(len(name), len(secret)) > 255:
         raise UsageError(f"{source}: SOCKS5 user names and passwords have at most 255 bytes (RFC 1929)")
     return Proxy(scheme, host, port, name if at else None, secret if colon else None)
@@ -2456,23 +2456,18 @@ def build_parser() -> Parser:
 #     arise, but for what the first TLS context reads (15), and what a side opens (30).
 def choose_series(args: argparse.Namespace) -> Series:
     """Return the series that is asked for; raises UsageError."""
-    times, interval = MAX_COUNT, DEFAULT_INTERVAL
-    if args.versus:
-        times, interval = DEFAULT_ROUNDS, 0.0
-    elif args.count is None and args.duration is None:
-        if args.baseline is None:
-            return Series(single=not args.all_addresses, every_address=args.all_addresses)
-        times = DEFAULT_ROUNDS
-    if args.count is not None:
-        times = parse_count("--count", args.count)
-    expected = "seconds, for example 0.5 or 500ms, or 0 for one after the other"
-    interval = parse_time("--interval", args.interval, interval, expected, zero=True)
-    duration = None
+    if not args.versus and args.count is args.duration is args.baseline is None:
+        return Series(single=not args.all_addresses, every_address=args.all_addresses)
+    rounds, duration = DEFAULT_ROUNDS, None
     if args.duration is not None:
-        duration = math.ceil(
-            parse_time("--duration", args.duration, 0, "a time, from 1s to 24h: 90, 5m or 2h")
-        )
-    return Series(times, interval, args.reuse, False, args.all_addresses, (), duration)
+        duration = math.ceil(parse_time("--duration", args.duration, 0, "a time: 90, 5m or 2h"))
+        rounds = MAX_COUNT
+    elif args.count is not None:
+        rounds = parse_count("--count", args.count)
+    usual = 0.0 if args.versus else DEFAULT_INTERVAL
+    expected = "seconds, for example 0.5 or 500ms, or 0 for one after the other"
+    interval = parse_time("--interval", args.interval, usual, expected, zero=True)
+    return Series(rounds, interval, args.reuse, False, args.all_addresses, duration=duration)
 
 
 def is_given(args: argparse.Namespace, option: str) -> bool:
@@ -2715,7 +2710,7 @@ def show_side(words: str, own: argparse.Namespace, secrets: Secrets) -> str:
 
     hidden = [own.user, *own.cookie, *(text for option, text in own.data if not data_file(option, text))]
     for name, _, value in (text.partition(":") for text in own.header):
-        hidden.append(value.strip() if is_credential(name, os.fsencode(value)) else None)
+        hidden.append(value.lstrip() if is_credential(name, os.fsencode(value)) else None)
     shown, split = [], shlex.split(words)
     for word in split:
         end = max((each for each in hidden if each and word.endswith(each)), key=len, default="")
@@ -3555,7 +3550,7 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
         return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
     own = last = failure.certificate
     for each in failure.chain[1:]:  # up to the last that the server's own leads to
-        if each.common_name and f"CN={each.common_name}" in (last.issuer or ""):
+        if each.subject and each.subject == last.issuer:
             last = each
     issuer = f" ({foreign(last.issuer)})" if last.issuer else ""
     lacking = "its issuer is a private CA: --cacert PATH"
@@ -4634,7 +4629,8 @@ def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
     for value in values_of(headers, "server-timing"):
         for metric in re.finditer(METRIC, decode(value)):
             said: dict[str, str] = {}
-            for key, string, word in re.findall(PARAMETER, metric[2]):
+            for parameter in islice(re.finditer(PARAMETER, metric[2]), MAX_METRICS):
+                key, string, word = parameter.groups("")
                 said.setdefault(key.strip().lower(), re.sub(r"(?s)\\(.)", r"\1", string) or word.strip())
             duration: float | None = None
             try:
@@ -4917,7 +4913,7 @@ class Http1Exchange(Exchange):
         read_response_body(self.reader, self.request.method, response, self.log)
         self.log.done = stream.arrived
         if self.reader.left:
-            cause = ": its Content-Length is too small" if content_length(response.headers) else ""
+            cause = ": its Content-Length is too small" if missing_bytes(self.log) == 0 else ""
             self.log.notes += (f"{self.reader.left} bytes or more came behind the end of the answer{cause}",)
 
 

@@ -210,7 +210,7 @@ def test_the_hint_names_the_likelier_of_the_two_places_where_an_issuer_may_be_mi
     low = authority.issue(middle, "Low CA", ca=True)
     leaf = authority.issue(middle, sans=HERE)
     unknown = "the certificate's issuer is unknown (CN=Middle CA"
-    stranger = authority.issue(None, "Stranger CA", ca=True)  # which has nothing to do with the others
+    stranger = authority.issue(None, "Middle", ca=True)  # which has nothing to do with the others
     alone = "The server sent its own certificate alone: its intermediate may be missing there, or "
     lacking = "bundle given with --cacert does not hold the CA that issued it (CN=Middle CA"
     for chain, first in (((), f"{alone}the {lacking}"), ((stranger[1],), f"The {lacking}")):

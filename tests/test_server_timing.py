@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
 from checks import flat
 from frames import conversing
-from inside import here, only_step
+from inside import here, only_step, tool
 from servers import Reply, every, http_server, redirect, scripted, sending
 
 
@@ -70,6 +71,12 @@ def test_only_a_finite_number_from_0_is_a_duration_and_the_metric_stays():
 def test_ten_thousand_metrics_are_fifty():
     many = ",".join(f"m{number};dur={number}" for number in range(10_000))
     assert metrics("first", many) == [("first", None, None)] + [(f"m{n}", n, None) for n in range(49)]
+
+
+def test_a_megabyte_of_parameters_costs_no_time():
+    start = time.thread_time()
+    assert list(tool.read_metrics([("Server-Timing", b"a" + b";a" * (1 << 19))])) == [("a", None, None)]
+    assert time.thread_time() - start < 1
 
 
 def test_a_metric_hides_no_credential_from_the_mask():

@@ -164,18 +164,18 @@ def test_https_over_a_plain_socket_says_what_the_socket_speaks(folder, redirecte
     def script(peer: Peer) -> None:
         if redirected and peer.number == 0:
             peer.read_request()
-            peer.send("HTTP/1.1 302 Found\r\nLocation: https://app.test/x\r\nContent-Length: 0\r\n\r\n")
+            peer.send("HTTP/1.1 302 Found\r\nLocation: https://[::1]/x\r\nContent-Length: 0\r\n\r\n")
         else:
             peer.read_exactly(5)
             peer.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
 
-    url = "http://app.test/" if redirected else "https://app.test/"
+    url = "http://app.test/" if redirected else "https://[::1]/"
     with scripted(script, host=f"{folder}/s") as local:
         result = here("-L", "--unix-socket", local.host, url)
     error = result.json()["steps"][-1]["error"]
     assert (result.code, error["phase"]) == (75, "tls")
     assert error["message"] == "the server does not speak TLS here"
-    assert error["hint"] == "For plain HTTP ask for http://app.test:443/."
+    assert error["hint"] == "For plain HTTP ask for http://[::1]:443/."
 
 
 def test_where_no_service_is_a_failed_step_says_so(folder):

@@ -112,6 +112,7 @@ PROXIES = {
     "http://u:@p.test": ("http", "p.test", 80, b"u", b""),
     "http://:p@p.test": ("http", "p.test", 80, b"", b"p"),
     "http://us%20er:p%40s%3As%2F%25@p.test": ("http", "p.test", 80, b"us er", b"p@s:s/%"),
+    "http://u:p\udce4@p.test": ("http", "p.test", 80, b"u", b"p\xe4"),
     "http://ü:a:b@s@münchen.test": ("http", "xn--mnchen-3ya.test", 80, "ü".encode(), b"a:b@s"),
 }
 
@@ -128,7 +129,7 @@ NO_PROXIES = [
     *["http://[::1", "http://a,b", "http://p test", "p.test\n", "http://user:sec%zzret@p..test"],
     *["socks5://" + "u" * 256 + "@p.test", "socks5h://u:" + "secret" * 50 + "@p.test"],
     *["http://user:secret/word@p.test", "http://user:secret?word@p.test", "user:secret#word@p.test"],
-    *["http://user:secret word@p.test", "socks9://user:secret@p.test"],
+    *["http://user:secret word@p.test", "socks9://user:secret@p.test", "user:secret@http://p.test"],
 ]
 
 

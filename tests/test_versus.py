@@ -110,6 +110,8 @@ def test_there_are_twenty_rounds_and_no_pause_unless_more_is_said(compare, serve
     document = compare("--count", 3, "--interval", 0.2, server.url(), "--vs", "")
     assert (document["count"], document["interval_s"], len(document["runs"])) == (3, 0.2, 6)
     assert document["summary"]["duration_ms"] >= 2 * 200 - EDGE, "from round to round"
+    words = ["--duration", "5m", "--slo", "total.p99=500", server.url(), "--vs", ""]
+    assert not tool.parse_options(words, {}, 80).warnings, "the time says how many, not twenty"
 
 
 @pytest.mark.parametrize(("answered", "names", "whole"), [(5, "ab", 2), (2, "abc", 1)])
@@ -254,7 +256,7 @@ TYPED_AND_SHOWN = [
     (f"--header='X-Token:{SECRET}'", "'--header=X-Token:***'"),
     (f"-kLH 'X-Token: {SECRET}' -4", "-kLH 'X-Token: ***' -4"),
     (f"-H 'Authorization: {BASIC}'", "-H 'Authorization: ***'"),
-    ("-H 'X-Token: 1234' -H 'Accept: a/b'", "-H 'X-Token: 1234' -H 'Accept: a/b'"),
+    ("-H 'X-Token: 1234' -H 'X-Token: abc '", "-H 'X-Token: 1234' -H 'X-Token: ***'"),
     (f"-e http://u:{SECRET}@h/", "-e 'http://***@h/'"),
     (f"-x http://bob:{SECRET}@127.0.0.1:1 -x ''", "-x 'http://***@127.0.0.1:1' -x ''"),
     ("-x bob:pw@127.0.0.1:1", "-x '***@127.0.0.1:1'"),
