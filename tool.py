@@ -6282,11 +6282,13 @@ def tls_info(history: Log, options: Options) -> TlsInfo:
     )
 
 
-def gather_evidence(history: Log, options: Options, timing: Timing) -> Evidence:
-    """Read what was kept for the findings, and the resolver's settings after a long lookup."""
+def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -> Evidence:
+    """Read what was kept for the findings; and the resolver's settings, if the lookup of the `host` was long
+    or may have found it by the search list.
+    """
     exchange, ends, pause = history.exchange, history.ends, history.pause
     resolver = connected = None
-    if (timing.dns or 0) >= LONG_SEARCH_US:
+    if (timing.dns or 0) >= LONG_SEARCH_US or (history.canonical_name or "").startswith(f"{host}."):
         resolver = read_resolver(options)
     if history.connected.at and history.dials:  # without them it was kept from an earlier run
         connected = round((history.connected.at - ends[0]) / 1000)
@@ -6365,7 +6367,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         # 0 where that thread has ended: a run that failed is closed by another.
         waited = max(0, run_delay(current.thread) - current.delayed)
     timing = history.timing
-    evidence = gather_evidence(history, options, timing)
+    evidence = gather_evidence(history, options, timing, current.route.first_hop(url)[0])
     # After a redirect the host is the server's own word, which may repeat a credential.
     host = url.host if url.origin == options.request.url.origin else secrets.mask(url.host)
     error = history.error
@@ -9169,6 +9171,18 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
         yield "Client cert", "sent" if info.client_cert else unsent
 
 
+def lookup_notes(step: Step) -> Iterator[str]:
+    """Say if a name led to this machine; and if one with a dot was found with a domain of the search list
+    behind it alone: there may be a wildcard, which leads to another host.
+    """
+    peer, resolver, found = step.network.peer, step.evidence.resolver, step.evidence.canonical_name
+    host, _ = step.route.first_hop(step.request.url)
+    if peer and found is not None:  # else --resolve named the address
+        yield own_machine(host, peer.ip)
+    if resolver and "." in host and found in [f"{host}.{domain}" for domain in resolver.search]:
+        yield f"{host} is {found}, found by the search list"
+
+
 def network_rows(step: Step) -> Iterator[Row]:
     """Say how the server was reached, as far as it was."""
     network, route = step.network, step.route
@@ -9177,9 +9191,7 @@ def network_rows(step: Step) -> Iterator[Row]:
         yield "Address", f"{network.peer.ip} ({family_of(network.peer.ip)}), port {network.port}{whose}"
     if route.unix_socket is not None:
         yield "Socket", route.unix_socket
-    own = network.peer and own_machine(route.first_hop(step.request.url)[0], network.peer.ip)
-    if own and step.evidence.canonical_name is not None:  # else --resolve named the address
-        yield "Note", Span(own, "warn")
+    yield from (("Note", Span(note, "warn")) for note in lookup_notes(step) if note)
     if len(network.addresses) > 1:
         yield "Resolved", and_more(network.addresses, 8, ", …")
     yield from attempt_rows(network.attempts)

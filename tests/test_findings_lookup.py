@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 
 import pytest
@@ -115,6 +116,21 @@ def test_a_name_that_the_first_domain_has_was_asked_for_first(lab):
     names = Names(lab, {"shop.a.test": [FAR]}, delay=0.11)
     names.settings(options="ndots:5", search="a.test b.test")
     assert "slow_lookup" in names.read(names.url("shop")) and len({name for name, _ in names.asked}) == 1
+
+
+@on_a_path
+def test_a_name_that_only_the_search_list_has_is_noted(lab):
+    """There may be a wildcard in it, which leads to another host. A name without a dot is meant so."""
+    names = Names(lab, {"shop.example.corp.test": [FAR], "shop.corp.test": [FAR], "web.example": [FAR]})
+    names.settings(search="a.test corp.test")
+    notes = {
+        host: re.findall(
+            "Note +(.*search list)", flat(lab.run_tool(names.url(host), within=lab.way.near).out)
+        )
+        for host in ("shop.example", "shop", "web.example")
+    }
+    found = "shop.example is shop.example.corp.test, found by the search list"
+    assert notes == {"shop.example": [found], "shop": [], "web.example": []}
 
 
 # --- silence --------------------------------------------------------------------------------------
