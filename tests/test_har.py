@@ -122,25 +122,22 @@ def test_headers_keep_their_order_and_cookies_their_names(call_tool, tmp_path):
     cookies = [("Set-Cookie", value) for value in values]
     headers = [("B", "1"), ("A", "2"), *cookies, ("Server-Timing", "db;dur=2")]
     with http_server({"/": Reply(headers=headers)}) as server:
-        [entry] = archive(call_tool, tmp_path, "-H", "Cookie: ;x=1; =2;; value; y=;", server.url())
+        words = (
+            "-d",
+            '{"a": 1}',
+            "-H",
+            "X-Api-Key: s3cret-token",
+            "-H",
+            "Cookie: ;x=1; =2;; value; s3cret-token=;",
+        )
+        [entry] = archive(call_tool, tmp_path, *words, server.url())
     request, response = entry["request"], entry["response"]
     assert [header["name"] for header in response["headers"]][:-1] == [name for name, _ in headers]
     assert [header["name"] for header in request["headers"]].count("Cookie") == 1
     assert [cookie["name"] for cookie in response["cookies"]] == ["one", "two"]
-    assert [cookie["name"] for cookie in request["cookies"]] == ["x", "y"]
+    assert [cookie["name"] for cookie in request["cookies"]] == ["x", "***"]
+    assert (request["bodySize"], request["postData"]["mimeType"]) == (8, "application/json")
     assert {cookie["value"] for cookie in request["cookies"] + response["cookies"]} == {"***"}
-
-
-def test_a_secret_is_masked_in_the_name_of_a_cookie(call_tool, tmp_path, server):
-    words = ("-H", "X-Api-Key: s3cret-token", "-H", "Cookie: s3cret-token=1; x=2", server.url())
-    [entry] = archive(call_tool, tmp_path, *words)
-    assert [cookie["name"] for cookie in entry["request"]["cookies"]] == ["***", "x"]
-
-
-def test_a_request_with_a_body_says_its_type_and_size(call_tool, tmp_path, server):
-    [entry] = archive(call_tool, tmp_path, "-d", '{"a": 1}', server.url())
-    assert entry["request"]["bodySize"] == 8
-    assert entry["request"]["postData"]["mimeType"] == "application/json"
 
 
 def test_the_parts_of_a_slow_exchange_are_where_they_belong(call_tool, tmp_path, tls, authority):
@@ -151,8 +148,7 @@ def test_the_parts_of_a_slow_exchange_are_where_they_belong(call_tool, tmp_path,
     assert entry["timings"]["receive"] >= 50 - EDGE
     with http_server(tls=tls, tls_delay=0.05) as server:
         [entry] = archive(call_tool, tmp_path, "--cacert", authority.file, server.url())
-    assert entry["timings"]["connect"] >= max(entry["timings"]["ssl"], 50 - EDGE)
-    assert entry["timings"]["ssl"] > 0
+    assert entry["timings"]["connect"] >= max(entry["timings"]["ssl"], 50 - EDGE) > 0
 
 
 # --- chains and failures --------------------------------------------------------------------------
@@ -179,23 +175,13 @@ def test_a_chain_that_fails_keeps_what_came_before(call_tool, tmp_path):
     assert entries[1]["_error"].startswith("redirect")
 
 
-@pytest.mark.parametrize(
-    ("response", "phase", "size"),
-    [("", "wait", 0), ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "xfer", 4)],
-    ids=["empty", "cut"],
-)
-def test_a_failed_exchange_has_status_0_and_its_times(call_tool, tmp_path, response, phase, size):
-    with scripted(sending(response)) as server:
+def test_a_failed_exchange_has_status_0_and_its_times(call_tool, tmp_path):
+    with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")) as server:
         [entry] = archive(call_tool, tmp_path, server.url())
-    assert f"({phase})" in entry["_error"]
-    assert entry["response"]["bodySize"] == size
-
-
-def test_a_connection_that_never_was_has_no_address(call_tool, tmp_path):
+    assert "(xfer)" in entry["_error"] and entry["response"]["bodySize"] == 4
     with refused_port() as port:
         [entry] = archive(call_tool, tmp_path, f"http://127.0.0.1:{port}/")
-    assert "serverIPAddress" not in entry
-    assert entry["timings"]["connect"] >= 0
+    assert "serverIPAddress" not in entry and entry["timings"]["connect"] >= 0
 
 
 @pytest.mark.needs("h2")
@@ -211,22 +197,11 @@ def test_a_request_over_http2_that_fails_is_not_called_http1(call_tool, tmp_path
     assert entry["request"]["httpVersion"] == "HTTP/2"
 
 
-def test_an_archive_has_a_page_a_run_and_is_valid(run_tool, tmp_path):
+def test_an_archive_has_a_page_a_run_and_is_valid(call_tool, tmp_path):
     path = tmp_path / "out.har"
     with scripted(Failing(2)) as server:
-        options = (
-            "--metrics-only",
-            "--count",
-            "3",
-            "--interval",
-            "0",
-            "--har",
-            path,
-            "--json",
-            "-",
-            server.url(),
-        )
-        runs = run_tool(*options).json()["runs"]
+        options = ("--count", "3", "--interval", "0", "--har", path, "--json", "-", server.url())
+        runs = call_tool(*options).json()["runs"]
     document = json.loads(path.read_text())
     assert not list(VALIDATOR.iter_errors(document))
     log = document["log"]
@@ -240,16 +215,9 @@ def test_an_archive_has_a_page_a_run_and_is_valid(run_tool, tmp_path):
 # --- where it goes, and what may be in it ---------------------------------------------------------
 
 
-ODD = {
-    "latin-1": [("X-Name", "caf\xe9"), ("Content-Type", "text/\xe9")],
-    "controls": [("X-Odd", "a\x01b\x1b[31m\x7f\x9b")],
-    "empty": [("X-Empty", ""), ("Set-Cookie", ""), ("Location", "")],
-    "many": [(f"X-{number}", "x") for number in range(900)],
-}
-
-
 def test_odd_headers_make_a_valid_archive(call_tool, tmp_path):
-    for fields in ODD.values():
-        with http_server({"/": Reply(headers=fields)}) as server:
-            [entry] = archive(call_tool, tmp_path, server.url())
-        assert len(entry["response"]["headers"]) == len(fields) + 1
+    fields = [("X-Name", "caf\xe9"), ("Content-Type", "text/\xe9"), ("X-Odd", "a\x01b\x1b[31m\x7f\x9b")]
+    fields += [("X-Empty", ""), ("Set-Cookie", ""), ("Location", ""), *[("X-Many", "x")] * 900]
+    with http_server({"/": Reply(headers=fields)}) as server:
+        [entry] = archive(call_tool, tmp_path, server.url())
+    assert len(entry["response"]["headers"]) == len(fields) + 1

@@ -12,7 +12,7 @@ import pytest
 
 from checks import PHASES, check_usage_error
 from relays import relay_proxy
-from servers import Reply, http_server, redirect, refused_port, scripted, sending
+from servers import Reply, http_server, redirect, scripted, sending
 
 json_format = pytest.importorskip("google.protobuf.json_format", reason="protobuf is not installed")
 service = pytest.importorskip(
@@ -142,16 +142,12 @@ def test_starts_and_ends_are_those_of_the_measurement_and_leave_no_hole(traced, 
     assert before <= step.start_time_unix_nano and step.end_time_unix_nano <= after + 1_000_000
 
 
-@pytest.mark.parametrize(
-    ("status", "options", "code", "told"),
-    [(404, [], 0, ERROR), (404, ["--expect", "404"], 0, 0), (204, ["--expect", "404"], 22, ERROR)],
-)
-def test_a_status_that_was_not_expected_is_an_error(traced, status, options, code, told):
-    with http_server({"/": Reply(status)}) as server:
-        [trace], _ = traced(*options, server.url(), code=code)
-    assert trace.roots[0].status.code == told
-    [step] = trace.steps()
-    assert options or (step.status.code, attributes(step)["error.type"]) == (ERROR, "404")
+def test_a_status_that_was_not_expected_is_an_error(traced):
+    with http_server({"/": Reply(404)}) as server:
+        [[failed], [good]] = traced(server.url())[0], traced("--expect", "404", server.url())[0]
+    assert (failed.roots[0].status.code, good.roots[0].status.code) == (ERROR, 0)
+    [step] = failed.steps()
+    assert (step.status.code, attributes(step)["error.type"]) == (ERROR, "404")
 
 
 def test_a_failure_is_an_error_of_its_kind_in_the_phase_under_way(traced):
@@ -168,9 +164,8 @@ def test_a_failure_is_an_error_of_its_kind_in_the_phase_under_way(traced):
     assert phases[-1].end_time_unix_nano == step.end_time_unix_nano
 
 
-@pytest.mark.parametrize("location", ["ftp://a.test/cb?a='b'&token=SECRET", "//[::1/?token=SECRET"])
-def test_a_redirect_that_leads_nowhere_is_a_step_without_the_query_of_its_url(traced, tmp_path, location):
-    with http_server({"/": redirect(location)}) as server:
+def test_a_redirect_that_leads_nowhere_is_a_step_without_the_query_of_its_url(traced, tmp_path):
+    with http_server({"/": redirect("ftp://a.test/cb?a='b'&token=SECRET")}) as server:
         [trace], document = traced("-L", server.url("/?mine=SECRET"), code=75)
     one, two = trace.steps()
     assert attributes(one)["http.response.status_code"] == 302
@@ -180,14 +175,6 @@ def test_a_redirect_that_leads_nowhere_is_a_step_without_the_query_of_its_url(tr
     assert "SECRET" not in written and "token" not in written
     before, mark, _ = document["steps"][-1]["error"]["message"].partition("?")
     assert "redirect" in before and two.status.message == f"{before}{mark}..."
-
-
-def test_a_secret_in_the_host_of_a_redirect_is_masked(traced, tmp_path):
-    with refused_port() as port, http_server({"/": redirect(f"http://s3cret-token.test:{port}/")}) as site:
-        words = ("--resolve", f"s3cret-token.test:{port}:127.0.0.1", "-L", "-H", "X-Api-Key: s3cret-token")
-        [trace], _ = traced(*words, site.url(), code=75)
-    assert [attributes(step)["server.address"] for step in trace.steps()] == ["127.0.0.1", "***.test"]
-    assert "s3cret-token" not in (tmp_path / "trace.json").read_text()
 
 
 def test_each_run_of_a_series_is_a_line(traced, server):
@@ -201,15 +188,15 @@ def test_each_run_of_a_series_is_a_line(traced, server):
     assert server.requests[0].values("traceparent") == ["00-1-2-01"], "one's own, without --propagate"
 
 
-def test_standard_output_has_it_alone_and_httphases_itself_sends_it(run_tool, server, tmp_path):
-    written = run_tool("--otlp", "-", server.url())
+def test_standard_output_has_it_alone_and_httphases_itself_sends_it(call_tool, server, tmp_path):
+    written = call_tool("--otlp", "-", server.url())
     assert "Step 1: GET" in written.err
     [line] = written.out.splitlines()
     path = tmp_path / "trace.json"
     path.write_text(written.out)
     with http_server({"/v1/traces": Reply(200, b"{}")}) as collector:
         words = ("-s", "-d", f"@{path}", "-H", "Content-Type: application/json")
-        assert run_tool(*words, collector.url("/v1/traces")).code == 0
+        assert call_tool(*words, collector.url("/v1/traces")).code == 0
     [request] = collector.requests
     assert (request.method, request.values("Content-Type")) == ("POST", ["application/json"])
     assert Trace(request.body).raw == Trace(line).raw
@@ -248,12 +235,11 @@ def test_what_is_a_usage_error_and_repeats_no_secret(call_tool, server):
     result = call_tool("--otlp", "http://me:hunter22@127.0.0.1:4318", server.url())
     check_usage_error(result, "httphases -s -d @FILE")
     assert "hunter22" not in result.err
-    for value in ("hunter22", "=hunter22", "a=1,hunter22"):
-        env = {"OTEL_RESOURCE_ATTRIBUTES": value}
-        result = call_tool("--otlp", "-", server.url(), env=env)
-        check_usage_error(result, "OTEL_RESOURCE_ATTRIBUTES")
-        assert "hunter22" not in result.err
-        assert call_tool(server.url(), env=env).code == 0, "of no interest without --otlp"
+    env = {"OTEL_RESOURCE_ATTRIBUTES": "a=1,hunter22"}
+    result = call_tool("--otlp", "-", server.url(), env=env)
+    check_usage_error(result, "OTEL_RESOURCE_ATTRIBUTES")
+    assert "hunter22" not in result.err
+    assert call_tool(server.url(), env=env).code == 0, "of no interest without --otlp"
 
 
 # --- whom the trace is of -------------------------------------------------------------------------
@@ -261,16 +247,15 @@ def test_what_is_a_usage_error_and_repeats_no_secret(call_tool, server):
 
 def test_a_label_and_the_variables_of_opentelemetry_say_more_of_the_resource(traced, server):
     more = "deployment.environment.name=pr%6fd, service.name=mine,a=b%2Cc%3Dd"
-    for name, expected in (("shop probe", "shop probe"), ("", "mine")):
-        env = {"OTEL_SERVICE_NAME": name, "OTEL_RESOURCE_ATTRIBUTES": more}
-        [trace], _ = traced("--label", "rack 7", server.url(), env=env)
-        assert trace.resource == {
-            "service.name": expected,
-            "host.name": os.uname().nodename,
-            "httphases.label": "rack 7",
-            "deployment.environment.name": "prod",
-            "a": "b,c=d",
-        }
+    env = {"OTEL_SERVICE_NAME": "shop probe", "OTEL_RESOURCE_ATTRIBUTES": more}
+    [trace], _ = traced("--label", "rack 7", server.url(), env=env)
+    assert trace.resource == {
+        "service.name": "shop probe",
+        "host.name": os.uname().nodename,
+        "httphases.label": "rack 7",
+        "deployment.environment.name": "prod",
+        "a": "b,c=d",
+    }
 
 
 def test_the_peer_may_be_a_unix_socket(traced, tmp_path):

@@ -50,25 +50,22 @@ def test_every_definition_is_used():
     assert [name for name in DEFINITIONS if f"'#/$defs/{name}'" not in text] == []
 
 
-CHANGES = {
-    "a field too many": lambda document: document["steps"][0]["network"].update(extra=1),
-    "a field too few": lambda document: document["steps"][0]["timing"].pop("send_ms"),
-    "null for a number": lambda document: document["steps"][0]["timing"].update(total_ms=None),
-    "an instant without its milliseconds": lambda document: document.update(
-        started_at="2026-01-01T00:00:00Z"
-    ),
-    "what is compared with nothing": lambda document: document.update(comparisons=[]),
-}
+CHANGES = [
+    lambda document: document["steps"][0]["network"].update(extra=1),
+    lambda document: document["steps"][0]["timing"].pop("send_ms"),
+    lambda document: document["steps"][0]["timing"].update(total_ms=None),
+    lambda document: document.update(started_at="2026-01-01T00:00:00Z"),  # without its milliseconds
+    lambda document: document.update(comparisons=[]),
+]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_another_document_is_refused(call_tool, server, change):
+def test_another_document_is_refused(call_tool, server):
     document = call_tool("--json", "-", server.url()).json()
-    changed = copy.deepcopy(document)
-    CHANGES[change](changed)
-    check_schema(document)
-    with pytest.raises(AssertionError):
-        check_schema(changed)
+    for change in CHANGES:
+        changed = copy.deepcopy(document)
+        change(changed)
+        with pytest.raises(AssertionError):
+            check_schema(changed)
 
 
 # --- JSON.md --------------------------------------------------------------------------------------

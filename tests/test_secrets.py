@@ -16,8 +16,7 @@ import pytest
 
 from frames import conversing
 from inside import failure, here, only_step, tool
-from screens import TERMINAL, Screen
-from servers import PATIENCE_WITH_PROGRAMS, Reply, http_server, redirect, refused_port, scripted, sending
+from servers import Reply, http_server, redirect, refused_port, scripted, sending
 
 MARK = "Tr0ub4dor"
 
@@ -103,23 +102,6 @@ def test_no_secret_is_shown_though_the_server_repeats_them_all(call_tool, tmp_pa
     assert secret("bearer") in request.values("Authorization")[0], "the secret was not even sent"
     check_silent(text)
     assert text.count("***") >= 10
-
-
-def test_each_part_of_a_credential_is_a_secret_whatever_the_scheme(call_tool, tmp_path):
-    value = secret("basic")
-    headers = [("X-Echo", BASIC), ("Set-Cookie", value)]  # a cookie without a name has a value alone
-    with http_server({"/": Reply(401, reason=f"wrong {value}", headers=headers)}) as server:
-        for given in (
-            f"Cookie: {value}",
-            f"Authorization: Basic {BASIC}",
-            f'Authorization: Digest username="me", response="{value}"',
-            f"Authorization: Digest username=me,response={value},nc=1",
-            f"Authorization: AWS4-HMAC-SHA256 Credential=me/2024, Signature={value}",
-            f"Authorization: Bearer {value}==",
-        ):
-            _, text = everything(call_tool, tmp_path, "-H", given, server.url())
-            assert value not in text.replace("\n", ""), given
-            assert "Basic" not in given or BASIC not in text.replace("\n", "")
 
 
 REPEATING = [  # each is clipped within a secret, or quoted
@@ -241,7 +223,10 @@ GIVING = [
     "Cookie: {}",
     "X-Api-Key: {}",
     "Authorization: Bearer {}",
+    "Authorization: Bearer {}==",
     'Authorization: Digest qop=auth, response="{}"',
+    "Authorization: Digest qop=auth,response={},nc=1",
+    "Authorization: AWS4-HMAC-SHA256 Credential=me/2024, Signature={}",
 ]
 
 
@@ -280,24 +265,6 @@ def test_user_and_password_are_masked_by_their_own_length_a_short_one_where_it_s
     assert told(said, "-x", "http://bob:hunter2@{place}") == shown
     for pair, (words, masked) in PAIRS.items():
         assert told(words, *basic(pair)) == masked, pair
-
-
-def test_a_secret_is_masked_as_a_url_or_json_spells_it(call_tool, tmp_path):
-    password = 'p\xe4ss/w\xf6rd+"1'
-    spelt = {
-        "raw": password,
-        "percent": "p%c3%a4ss%2fw%c3%b6rd%2b%221",
-        "json": json.dumps(password),
-        "php": json.dumps(password).replace("/", r"\/"),
-        "utf-8": json.dumps(password, ensure_ascii=False),
-    }
-    fields = [(f"X-{name}", text.encode().decode("latin-1")) for name, text in spelt.items()]
-    location = "/of?all=p%C3%A4ss%2Fw%C3%B6rd%2B%221"
-    routes = {"/": redirect(location)._replace(headers=[("Location", location), *fields]), "/of": Reply()}
-    with http_server(routes) as server:
-        _, text = everything(call_tool, tmp_path, "-L", *basic(f"bob:{password}"), server.url())
-    assert re.findall("(?i)ss.{1,6}w.{1,12}rd", text) == []
-    assert "/of?all=***" in text
 
 
 def test_the_words_of_this_program_stay_though_a_credential_is_one_of_them():
@@ -418,19 +385,6 @@ def test_not_even_a_traceback_shows_a_secret(run_tool, tmp_path, server, functio
     assert result.code == 70
     assert "LookupError" in result.err and "Traceback" in result.err
     check_silent(result.out + result.err)
-
-
-def test_the_live_status_shows_no_secret(start_tool):
-    def script(peer):
-        peer.read_request()
-        assert screen.shows("wait"), screen.text
-        peer.send(f"HTTP/1.1 200 {ECHO}\r\nContent-Length: 0\r\n\r\n")
-
-    with Screen(80) as screen, scripted(script) as server:
-        process = start_tool(*GIVEN, server.url(), stderr=screen.slave, env=TERMINAL)
-        out, _ = process.communicate(timeout=PATIENCE_WITH_PROGRAMS)
-    assert process.returncode == 0
-    check_silent(out.decode() + screen.text)
 
 
 def test_a_proxy_of_other_hosts_has_its_password_masked_too(call_tool):
@@ -638,9 +592,10 @@ def test_what_could_hide_a_text_is_refused():
 
 
 @pytest.mark.parametrize("size", [7, 8, 60_000])
-def test_a_credential_of_any_length_is_masked_in_all_its_forms(size):
-    secret = ("aé%" * size)[:size]
-    secrets = tool.index_secrets([(secret, True)])
-    quoted = urllib.parse.quote(secret, safe="")
-    for form in (secret, quoted, quoted.lower(), json.dumps(secret)[1:-1]):
-        assert secrets.mask(f"<{form}>") == "<***>"
+def test_a_credential_of_any_length_is_masked_as_urls_and_json_spell_it(size):
+    secret = ('aé%/"' * size)[:size]
+    masks = tool.index_secrets([(secret, True)])
+    quoted, written = urllib.parse.quote(secret, safe=""), json.dumps(secret)[1:-1]
+    unescaped = json.dumps(secret, ensure_ascii=False)[1:-1]
+    for form in (secret, quoted, quoted.lower(), written, written.replace("/", r"\/"), unescaped):
+        assert masks.mask(f"<{form}>") == "<***>"

@@ -12,7 +12,6 @@ import os
 import platform
 import re
 import signal
-import subprocess
 import sys
 import time
 
@@ -58,9 +57,9 @@ SUMMARY_KEYS = [
 QUICK = ("--interval", "0")
 
 
-def test_metrics_lines_name_run_and_step_and_the_summary_follows(run_tool, server):
+def test_metrics_lines_name_run_and_step_and_the_summary_follows(call_tool, server):
     words = ("--metrics-only", "--compact", "--count", "3", *QUICK, "--slo", "total.max=9000", server.url())
-    result = run_tool(*words)
+    result = call_tool(*words)
     assert result.code == 0
     *lines, last = result.out.splitlines()
     tokens = [parse_metrics(line) for line in lines]
@@ -77,8 +76,8 @@ def test_metrics_lines_name_run_and_step_and_the_summary_follows(run_tool, serve
     assert {summary[key] for key in SUMMARY_KEYS if key.endswith("_p95")} == {"-"}, "a p95 of three values"
 
 
-def test_compact_lines_have_units_and_one_decimal_in_the_summary_too(run_tool, server):
-    result = run_tool("--compact", "--count", "20", *QUICK, server.url())
+def test_compact_lines_have_units_and_one_decimal_in_the_summary_too(call_tool, server):
+    result = call_tool("--compact", "--count", "20", *QUICK, server.url())
     *lines, last = result.out.splitlines()
     assert [parse_compact(line)["run"] for line in lines] == [str(number) for number in range(1, 21)]
     [summary] = summaries(last)
@@ -123,7 +122,7 @@ def test_a_progress_bar_on_stderr_says_how_far_it_is_and_leaves_nothing(run_tool
 # --- the waterfall --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("columns", "without"), [(60, ()), (60, ("rich",)), (120, ())])
+@pytest.mark.parametrize(("columns", "without"), [(60, ("rich",)), (120, ())])
 def test_the_report_of_a_series_fits_any_width(run_tool, columns, without):
     replies = [Reply(wait=0.004)] * 7 + [Reply(503, wait=0.06)]
     with http_server({"/": every(*replies)}) as server:
@@ -140,7 +139,7 @@ def test_the_report_of_a_series_fits_any_width(run_tool, columns, without):
         assert any(re.match(rf"\W*{phase}\b.*[▁▂▃▄▅▆▇█]", line) for line in lines)
 
 
-def test_the_waterfall_of_a_series_says_what_was_counted(run_tool):
+def test_the_waterfall_of_a_series_says_what_was_counted(call_tool):
     count = itertools.count(1)
 
     def answer(peer):
@@ -150,7 +149,7 @@ def test_the_waterfall_of_a_series_says_what_was_counted(run_tool):
             peer.send(OK.replace("200", "503") if number == 2 else OK)
 
     with scripted(answer) as server:
-        words = flat(run_tool("--count", "12", *QUICK, server.url(), without=("rich",)).out)
+        words = flat(call_tool("--count", "12", *QUICK, server.url()).out)
     for word in ("12 runs", "3 failed (3 protocol)", "status 200: 6", "status 503: 3"):
         assert word in words
 
@@ -158,10 +157,10 @@ def test_the_waterfall_of_a_series_says_what_was_counted(run_tool):
 # --- budgets --------------------------------------------------------------------------------------
 
 
-def test_a_plain_budget_must_hold_in_every_run_and_the_worst_is_named(run_tool):
+def test_a_plain_budget_must_hold_in_every_run_and_the_worst_is_named(call_tool):
     with http_server({"/": every(Reply(), Reply(wait=2), Reply(wait=4), Reply())}) as server:
         options = ["--metrics-only", "--count", "4", *QUICK, "--slo", "ttfb=1990,total=90000", "--json", "-"]
-        result = run_tool(*options, server.url())
+        result = call_tool(*options, server.url())
     assert result.code == 4
     slo = result.json()["summary"]["slo"]
     [violation] = slo["violations"]
@@ -173,32 +172,31 @@ def test_a_plain_budget_must_hold_in_every_run_and_the_worst_is_named(run_tool):
     assert (summary["slo"], summary["slo_violations"]) == ("fail", "ttfb")
 
 
-@pytest.mark.parametrize("style", [(), ("--compact",)], ids=["waterfall", "compact"])
-def test_the_panel_says_statistic_and_number_and_worst_run(run_tool, server, style):
-    options = ["--count", "20", *QUICK, "--slo", "ttfb.p95=0.001,wait=0.002,total.median=9000"]
-    result = run_tool(*style, *options, server.url(), without=("rich",))
-    words = flat(result.out)
+def test_the_panel_says_statistic_and_number_and_worst_run(call_tool, server):
+    budgets = ("--slo", "ttfb.p95=0.001,wait=0.002,total.median=9000")
+    result = call_tool("--compact", "--count", "20", *QUICK, *budgets, server.url())
     result.warned("--slo ttfb.p95: of 20 runs it is mostly below the true one")
     assert result.code == 4
+    words = flat(result.out)
     assert "ttfb.p95≤0.001ms" in words
     assert re.search(r"• ttfb\.p95: [\d.]+ms > 0\.001ms \(\+[\d.]+ms\)", words)
     assert re.search(r"• wait: [\d.]+ms > 0\.002ms \(\+[\d.]+ms\), worst in run \d+", words)
 
 
-def test_the_last_step_is_each_run_s_own_whichever_its_number(run_tool):
+def test_the_last_step_is_each_run_s_own_whichever_its_number(call_tool):
     """The last steps wait, the redirects do not; of these one alone would keep the budget."""
     with http_server({"/": every(Reply(wait=0.1), redirect("/x")), "/x": Reply(wait=0.1)}) as server:
         options = ["-L", "--metrics-only", "--count", "4", *QUICK, "--json", "-", "--slo", "wait.min=99"]
-        result = run_tool(*options, server.url())
+        result = call_tool(*options, server.url())
     [violation] = result.json()["summary"]["slo"]["violations"]
     assert (result.code, violation["key"], violation["run_number"]) == (4, "wait.min", None)
 
 
 @pytest.mark.parametrize(("failures", "judged"), [((3,), True), ((3, 4), False)])
-def test_what_failures_leave_too_few_of_is_not_judged(run_tool, failures, judged):
+def test_what_failures_leave_too_few_of_is_not_judged(call_tool, failures, judged):
     with scripted(Failing(*failures)) as server:
         options = ["--metrics-only", "--count", "11", *QUICK, "--json", "-", "--slo", "total.p90=9000"]
-        result = run_tool(*options, server.url())
+        result = call_tool(*options, server.url())
     slo = result.json()["summary"]["slo"]
     assert result.code == 75
     assert slo["not_judged"] == ([] if judged else ["total.p90"])
@@ -209,63 +207,41 @@ def test_what_failures_leave_too_few_of_is_not_judged(run_tool, failures, judged
 MALFORMED = [
     ("ttfb.p95=100", [], "--count"),
     ("ttfb.p95=100", ["--count", "19"], "20"),
-    ("ttfb.p90=100", ["--count", "9"], "10"),
-    ("ttfb.p95=100", ["--count", "20", "--reuse"], "21"),
-    ("ttfb.min=100", ["--count", "1", "--reuse"], "2"),
-    *(
-        (f"{key}=100", ["--count", "50"], f"Unknown SLO key '{key}'")
-        for key in ("ttfb.p25", "ttfb.", "send.p95", "ttfb.p95.max")
-    ),
-    ("ttfb.p95=0", ["--count", "50"], "ttfb.p95"),
+    ("ttfb.p90=100", ["--count", "10", "--reuse"], "11"),
+    ("ttfb.p25=100", ["--count", "50"], "Unknown SLO key 'ttfb.p25'"),
+    ("send.p95=100", ["--count", "50"], "Unknown SLO key 'send.p95'"),
     ("ttfb.p95=1,TTFB.P95=2", ["--count", "50"], "Duplicate"),
 ]
 
 
-@pytest.mark.parametrize(("budget", "options", "words"), MALFORMED)
-def test_malformed_budgets_on_statistics_are_refused_and_nothing_is_sent(
-    call_tool, tmp_path, server, budget, options, words
-):
-    path = tmp_path / "budgets"
-    path.write_text(budget.replace(",", "\n") + "\n")
-    for given in (("--slo", budget), ("--slo-file", path)):
-        result = call_tool("--metrics-only", *options, *given, server.url())
+def test_malformed_budgets_on_statistics_are_refused_and_nothing_is_sent(call_tool, server):
+    for budget, options, words in MALFORMED:
+        result = call_tool("--metrics-only", *options, "--slo", budget, server.url())
         check_usage_error(result, "SLO Error", words)
     assert server.accepted == 0
 
 
-def test_one_run_decides_the_code_and_the_worst_reason_wins(run_tool):
-    def code(options, script):
-        with scripted(script) as server:
-            result = run_tool("--metrics-only", "--count", "3", *QUICK, *options, server.url())
-        assert "there is no such folder" in result.err
-        return result.code
-
-    worst = ["--fail", "--slo", "total=0.001", "--json", "/nowhere/at/all"]
-    assert [code(worst, Failing(*bad)) for bad in ([1], [2], [])] == [75, 75, 73]
+def test_one_run_decides_the_code_and_the_worst_reason_wins(call_tool):
+    base = ["--metrics-only", "--count", "3", *QUICK]
     with http_server({"/": every(Reply(), Reply(500), Reply(wait=0.1))}) as server:
-        base = ["--metrics-only", "--count", "3", *QUICK]
-        assert run_tool(*base, "--fail", "--slo", "wait=99", server.url()).code == 22
-        slow = run_tool(*base, "--slo", "wait=99", server.url())
-        assert slow.code == 4
-        assert run_tool(*base, server.url()).code == 0
-
-
-def test_one_run_at_the_limit_of_redirects_makes_47_before_a_failure(run_tool):
+        assert call_tool(*base, "--fail", "--slo", "wait=99", server.url()).code == 22
+        assert call_tool(*base, "--slo", "wait=99", server.url()).code == 4
     ways = iter(["/loop", "/dead", "/fine"])
     with refused_port() as port:
         dead = redirect(f"http://127.0.0.1:{port}/")
         routes = {"/": lambda request: redirect(next(ways)), "/dead": dead, "/fine": Reply()}
         with http_server({**routes, "/loop": redirect("/loop")}) as server:
-            result = run_tool("--metrics-only", "-L", "--count", "3", *QUICK, server.url())
-    assert result.code == 47
-    assert "stopped after 10 redirects" in result.err
+            result = call_tool(*base, "-L", "--fail", "--slo", "total=0.001", server.url())
+    assert (result.code, "stopped after 10 redirects" in result.err) == (47, True)
+    with scripted(Failing(2)) as server:
+        assert call_tool(*base, "--fail", "--slo", "total=0.001", server.url()).code == 75
 
 
-def test_when_every_run_failed_there_is_a_summary_of_nothing(run_tool):
+def test_when_every_run_failed_there_is_a_summary_of_nothing(call_tool):
     with refused_port() as port:
         options = ["--count", "3", *QUICK, "--slo", "total=5", "--json", "-", f"http://127.0.0.1:{port}/"]
-        result = run_tool("--metrics-only", *options)
-        assert "3 failed (3 network)" in flat(run_tool(*options).err)
+        result = call_tool("--metrics-only", *options)
+        assert "3 failed (3 network)" in flat(call_tool(*options).err)
     assert result.code == 75
     [summary] = summaries(result.err)
     assert (summary["runs"], summary["failed"], summary["total_max"]) == ("3", "3", "-")
@@ -275,11 +251,11 @@ def test_when_every_run_failed_there_is_a_summary_of_nothing(run_tool):
 # --- the schedule ---------------------------------------------------------------------------------
 
 
-def test_a_run_that_was_still_under_way_makes_the_next_late_and_further_ones_are_skipped(run_tool):
+def test_a_run_that_was_still_under_way_makes_the_next_late_and_further_ones_are_skipped(call_tool):
     """With coordinated omission the next would not be late, and the schedule would have moved."""
     with http_server({"/": every(Reply(), Reply(wait=1), *[Reply()] * 4)}) as server:
         options = ["--metrics-only", "--count", "5", "--interval", "0.3", "--json", "-"]
-        document = run_tool(*options, server.url()).json()
+        document = call_tool(*options, server.url()).json()
     late = [run["late_ms"] for run in document["runs"]]
     assert late[0] is None
     assert late[2] >= 700 - EDGE, "the second run began at 0.3 s at the soonest, the third was due at 0.6 s"
@@ -288,21 +264,13 @@ def test_a_run_that_was_still_under_way_makes_the_next_late_and_further_ones_are
     assert document["summary"]["duration_ms"] >= (4 + skipped) * 300 - 2
 
 
-def test_without_an_interval_none_is_late(call_tool, server):
-    words = ["--metrics-only", "--count", "5", "--interval", ".0", "--json", "-"]
-    document = call_tool(*words, server.url()).json()
-    assert document["interval_s"] == 0
-    assert {run["late_ms"] for run in document["runs"]} == {None}
-
-
 def test_the_deadline_holds_for_each_run(run_tool):
     with http_server({"/": every(Reply(), Reply(wait=60), Reply())}) as server:
-        options = ["--metrics-only", "--count", "3", *QUICK, "-m", "3", "--json", "-"]
+        options = ["--metrics-only", "--count", "3", *QUICK, "-m", "1.5", "--json", "-"]
         result = run_tool(*options, server.url())
     steps = [run["steps"][0] for run in result.json()["runs"]]
     assert [step["error"] and step["error"]["kind"] for step in steps] == [None, "timeout", None]
-    assert steps[1]["timing"]["total_ms"] >= 3000 - EDGE
-    assert result.code == 75
+    assert (result.code, steps[1]["timing"]["total_ms"] >= 1500 - EDGE) == (75, True)
 
 
 @pytest.mark.needs("linux")
@@ -323,8 +291,8 @@ def test_runs_that_hang_leave_no_threads_and_no_connections_behind(start_tool):
     assert min(files) < 24
 
 
-NO_COUNTS = ["0", "-1", "10001", "1_0", "+1", "", "1.5", "1e3", "٣", " 3", "0x10", "9" * 5000]
-NO_INTERVALS = ["", *"-1 nan inf 1_0 -0 1d ٠ 0x0 5e-324 0.0009 86401 1e300".split()]
+NO_COUNTS = ["0", "-1", "10001", "1_0", "", "1.5", "1e3", "٣", " 3", "9" * 5000]
+NO_INTERVALS = ["", "-1", "nan", "inf", "1_0", "1d", "٠", "0x0", "0.0009", "86401"]
 
 
 def test_what_is_no_count_or_interval_is_refused(call_tool, server):
@@ -336,7 +304,6 @@ def test_what_is_no_count_or_interval_is_refused(call_tool, server):
 
 # --- signals --------------------------------------------------------------------------------------
 
-SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of fcntl(2), which Python has from 3.10 on
 WRITING = {"x86_64": "1 0x1 ", "aarch64": "64 0x1 "}.get(platform.machine())
 needs_calls = pytest.mark.skipif(
@@ -344,18 +311,16 @@ needs_calls = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize(("number", "code"), SIGNALS, ids=["int", "term", "hup"])
-def test_the_first_signal_sums_up_what_was_measured(start_tool, tmp_path, number, code):
+def test_the_first_signal_sums_up_what_was_measured(start_tool, tmp_path):
     script, path, archive = Holding(3), tmp_path / "out.json", tmp_path / "out.har"
     with scripted(script) as server:
         options = ["--metrics-only", "--count", "30", *QUICK, "--json", path, "--har", archive]
         process = start_tool(*options, "--slo", "total.p90=9000", server.url())
         assert script.held.wait(PATIENCE)
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)  # the run under way would take longer
-    assert process.returncode == code
     reason = "total.p90: not judged, too few good answers, stopped after 3 of 30 runs"
-    assert err.decode() == f"httphases: warning: {reason}\n"
+    assert (process.returncode, err.decode()) == (130, f"httphases: warning: {reason}\n")
     assert len(run_lines(out.decode())) == 3
     [summary] = summaries(out.decode())
     assert summary["runs"] == "3", "the run under way is left out"
@@ -380,32 +345,29 @@ def test_before_the_first_run_has_ended_a_signal_ends_the_program_without_a_word
     with scripted(script) as server:
         process = start_tool("--count", "3", "--json", path, server.url())
         assert script.held.wait(PATIENCE)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGHUP)
         out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, out, err) == (143, b"", b"")
+    assert (process.returncode, out, err) == (129, b"", b"")
     assert os.listdir(tmp_path) == []
 
 
 @needs_calls
-@pytest.mark.parametrize(
-    ("first", "second", "code"), [(signal.SIGINT, signal.SIGINT, 130), (signal.SIGTERM, signal.SIGINT, 143)]
-)
-def test_a_second_signal_ends_it_while_nobody_reads(start_tool, tmp_path, first, second, code):
+def test_a_second_signal_ends_it_while_nobody_reads(start_tool, tmp_path):
     """The pipe is full: the program is in the middle of writing, and the first signal cannot help it."""
     path = tmp_path / "out.json"
     path.write_text("old")
     with http_server() as server:
         process = start_unread(start_tool, "--json", path, server.url())
         wait_until_stuck(process, server)
-        process.send_signal(first)
+        process.send_signal(signal.SIGTERM)
         while process.poll() is None and pending_signals(process):
             time.sleep(0.01)
         wait_until_stuck(process, server)
         give_up = time.monotonic() + PATIENCE
         while process.poll() is None and time.monotonic() < give_up:
             time.sleep(0.15)  # one that comes too soon is the echo of the first
-            process.send_signal(second)
-    assert process.returncode == code
+            process.send_signal(signal.SIGINT)
+    assert process.returncode == 143
     assert path.read_text() == "old", "what was measured had still to be written"
     assert os.listdir(tmp_path) == ["out.json"]
 
@@ -463,60 +425,46 @@ def test_a_reader_that_leaves_ends_the_series_and_does_not_cost_the_export(start
     assert len(check_document(json.loads(path.read_text()))["runs"]) == 40
 
 
-def test_the_json_of_a_series_has_its_runs_and_no_steps_of_its_own(run_tool, server):
+def test_the_json_of_a_series_has_its_runs_and_no_steps_of_its_own(call_tool, server):
     with http_server({"/": redirect("/x"), "/x": Reply()}) as chain:
-        options = ["-L", "--metrics-only", "--count", "3", "--interval", "0.05", "--json", "-"]
-        document = run_tool(*options, chain.url()).json()
+        options = ["-L", "--metrics-only", "--count", "3", "--interval", ".0", "--json", "-"]
+        document = call_tool(*options, chain.url()).json()
     assert "steps" not in document
-    assert (document["count"], document["interval_s"], document["host"]) == (3, 0.05, os.uname().nodename)
+    assert (document["count"], document["interval_s"], document["host"]) == (3, 0, os.uname().nodename)
     assert [run["total_steps"] for run in document["runs"]] == [2, 2, 2]
-    assert [(run["round"], run["target"]) for run in document["runs"]] == [(1, None), (2, None), (3, None)]
+    assert [(run["round"], run["target"], run["late_ms"]) for run in document["runs"]] == [
+        (number, None, None) for number in (1, 2, 3)
+    ]
     assert [each["step_number"] for each in document["statistics"]] == [1, 2]
     assert document["statistics"][0]["reused"] is None
-    one = run_tool("--metrics-only", "--count", "1", "--json", "-", server.url()).json()
+    one = call_tool("--metrics-only", "--count", "1", "--json", "-", server.url()).json()
     assert (one["count"], one["interval_s"], len(one["runs"])) == (1, 1, 1)
-    single = run_tool("--metrics-only", "--json", "-", server.url())
-    assert not {"runs", "count", "interval_s", "statistics"} & set(single.json())
-    assert single.err.startswith("Step 1: ")
+    single = call_tool("--json", "-", server.url()).json()
+    assert not {"runs", "count", "interval_s", "statistics"} & set(single)
 
 
 # --- peers that are no friends, and memory --------------------------------------------------------
 
 
-def peak_of(process):
-    """Wait for a process and return the most memory (MB) that it held: rusage would count its parent's."""
-    peak = 0
-    while process.poll() is None:
-        with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
-            found = re.search(r"VmHWM:\s+(\d+) kB", file.read())
-        peak = max(peak, int(found[1]) if found else 0)
-        time.sleep(0.005)
-    return peak / 1024
-
-
 @pytest.mark.needs("linux")
-def test_a_thousand_runs_with_both_exports_stay_small(start_tool, tmp_path):
+def test_a_thousand_runs_with_both_exports_stay_small(run_tool, tmp_path):
     head = "".join(f"X-Header-{number}: {'v' * 90}\r\n" for number in range(38))
     answer = f"HTTP/1.1 200 Fine\r\nContent-Length: 2\r\n{head}\r\nok".encode()
-    assert len(answer) > 4000
 
     def script(peer):
         while peer.read_request():
             peer.send(answer)
 
+    path = tmp_path / "out.json"
     with scripted(script) as server:
-        files = ("--har", tmp_path / "out.har", "--json", tmp_path / "out.json")
-        words = ("--metrics-only", "--count", "1000", *QUICK, *files, server.url())
-        process = start_tool(*words, stdout=subprocess.DEVNULL)
-        peak = peak_of(process)
-    assert process.returncode == 0
-    assert 20 < peak < 40
-    document = json.loads((tmp_path / "out.json").read_text())
-    assert len(document["runs"]) == 1000
-    assert os.path.getsize(tmp_path / "out.json") > 4_000_000
+        files = ("--har", tmp_path / "out.har", "--json", path)
+        result = run_tool("--metrics-only", "--count", "1000", *QUICK, *files, server.url())
+    assert (result.code, len(json.loads(path.read_text())["runs"])) == (0, 1000)
+    assert 20 < result.peak_mib < 40
+    assert path.stat().st_size > 4_000_000
 
 
-def test_redirects_that_lead_to_other_long_urls_every_time_are_borne(run_tool, tmp_path):
+def test_redirects_that_lead_to_other_long_urls_every_time_are_borne(call_tool, tmp_path):
     """Lines have 2,000 characters of a URL, and so has a trace."""
     asked, traces = itertools.count(), tmp_path / "traces"
 
@@ -527,7 +475,7 @@ def test_redirects_that_lead_to_other_long_urls_every_time_are_borne(run_tool, t
 
     with scripted(script) as server:
         options = ["--compact", "-L", "--count", "4", *QUICK, "--otlp", traces]
-        result = run_tool(*options, server.url())
+        result = call_tool(*options, server.url())
     assert result.code == 47 and "stopped after 10 redirects" in result.err
     lines = result.out.splitlines()
     assert max(map(len, lines)) < 3000
@@ -536,12 +484,12 @@ def test_redirects_that_lead_to_other_long_urls_every_time_are_borne(run_tool, t
 
 
 def test_exports_of_a_series_have_the_first_4_kb_of_each_header_section_and_a_single_run_has_all(
-    run_tool, tmp_path
+    call_tool, tmp_path
 ):
     fields = [(f"X-{number}", base64.b64encode(os.urandom(600)).decode()) for number in range(12)]
     with http_server({"/": Reply(headers=fields)}) as server:
         for options, most in (((), 12), (("--count", "3", *QUICK), 5)):
-            run_tool(*options, "--json", tmp_path / "out.json", "--har", tmp_path / "out.har", server.url())
+            call_tool(*options, "--json", tmp_path / "out.json", "--har", tmp_path / "out.har", server.url())
             document = check_document(json.loads((tmp_path / "out.json").read_text()))
             entries = json.loads((tmp_path / "out.har").read_text())["log"]["entries"]
             steps = [step for run in document.get("runs", [document]) for step in run["steps"]]
@@ -551,27 +499,19 @@ def test_exports_of_a_series_have_the_first_4_kb_of_each_header_section_and_a_si
                 assert len(named) == most
 
 
-def test_the_last_run_tells_how_the_server_was_reached(run_tool, tls):
-    """That a certificate was not verified, say, is not lost because there are many runs."""
-    with http_server(tls=tls) as server:
-        result = run_tool("--count", "3", *QUICK, "-k", "-i", server.url())
-    assert "NOT verified (-k)" in result.out and "Address" in result.out
-    assert "Content-Length: 6" in result.out
-
-
-def test_what_would_only_show_at_the_end_is_said_at_the_start(run_tool, server, tmp_path):
+def test_what_would_only_show_at_the_end_is_said_at_the_start(call_tool, server, tmp_path):
     options = ["--count", "10", *QUICK, "--json", tmp_path / "none" / "out.json"]
-    result = run_tool(*options, "--slo", "wait.p90=5000", server.url())
+    result = call_tool(*options, "--slo", "wait.p90=5000", server.url())
     first, second, *_ = result.err.splitlines()
     assert "no such folder" in first and "--slo wait.p90: of 10 runs it is mostly below" in second
     assert result.code == 73
 
 
-def test_warnings_are_summed_up(run_tool):
+def test_warnings_are_summed_up(call_tool):
     loop = "stopped after 10 redirects; step 2 asks what step 1 asked: a loop"
     endless = itertools.chain([True] * 11 + [False] + [True] * 11, itertools.repeat(False))
     with http_server({"/": lambda request: redirect("/") if next(endless) else Reply()}) as server:
-        result = run_tool("-L", "--count", "4", *QUICK, "--compact", server.url())
+        result = call_tool("-L", "--count", "4", *QUICK, "--compact", server.url())
     assert (result.code, result.err) == (47, f"httphases: warning: 2 of 4 runs {loop}\n")
 
 
@@ -624,10 +564,10 @@ def test_answers_that_turn_to_429_may_come_from_this_measuring(call_tool, first,
     assert ("429: it may be this measuring that is limited" in out) == blamed
 
 
-def test_the_header_of_a_series_counts_what_differs_and_has_the_rest_once(run_tool):
+def test_the_header_of_a_series_counts_what_differs_and_has_the_rest_once(call_tool):
     old, new = (Reply(headers=[("Server", name)]) for name in ("old", "new"))
     with http_server({"/": every(old, old, old, new)}) as server:
-        out = run_tool("--count", "12", *QUICK, server.url()).out
+        out = call_tool("--count", "12", *QUICK, server.url()).out
     assert re.search("^  Server +old ×9, new ×3$", out, re.M)
     assert out.count("  Address      127.0.0.1 (IPv4)") == 1
 

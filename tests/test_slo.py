@@ -42,26 +42,22 @@ def thresholds(result):
 # --- malformed specifications ---------------------------------------------------------------------
 
 MALFORMED = {  # what is given: what is said of it
-    **dict.fromkeys(["", ",", "total=1,,dns=1", "=5", "total=1=2"], ""),
-    **dict.fromkeys(["total=  ", "total=5 ms", "total=0s", "total=1e308s", "total=1e-999"], ""),
-    **{f"{key}=5": f"Unknown SLO key '{key}'" for key in ("dns_ms", "[red]x[/red]")},
+    **dict.fromkeys(["total=1,,dns=1", "=5", "total=1=2", "total=5 ms", "total=1e308s", "total=1\x1b"], ""),
+    "[red]x[/red]=5": "Unknown SLO key '[red]x[/red]'",
     "total=1, ttfb ": "Missing '=' in SLO entry 'ttfb'",
     "dns=1,tls=2, DNS =1": "Duplicate",
     **{f"dns=1,ttfb={value}": f"'{value}'" for value in ("fast", "0", "-3", "nan", "1e999", "1_000", "５")},
-    "total=1\x1b": "",
 }
 
 
-@pytest.mark.parametrize("specification", MALFORMED)
 def test_a_malformed_budget_is_refused_in_a_panel_and_named_before_anything_happens(
-    call_tool, server, tmp_path, specification
+    call_tool, server, tmp_path
 ):
-    path = write(tmp_path, f"# a comment\n{specification}\n")
-    for option, value, told in (("--slo", specification, MALFORMED[specification]), ("--slo-file", path, "")):
-        result = call_tool(option, value, "--har", tmp_path / "har", "--json", "-", server.url())
+    for specification, told in MALFORMED.items():
+        result = call_tool("--slo", specification, "--har", tmp_path / "har", "--json", "-", server.url())
         check_usage_error(result, "SLO Error", told)
         assert "\x1b" not in result.err
-    assert server.accepted == 0 and list(tmp_path.iterdir()) == [path]
+    assert server.accepted == 0 and not list(tmp_path.iterdir())
 
 
 # --- budgets in a file ----------------------------------------------------------------------------
@@ -76,46 +72,29 @@ def test_a_key_of_ten_megabytes_costs_little_and_is_named_by_its_beginning(base_
     assert f"UnknownSLOkey'{'x' * 100}…(10000000characters)'" in re.sub("[│╭─╮╰╯]", "", said)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "# budgets\n\ntotal=5000\n\n#ttfb=1\nttfb=4000.5",
-        "\ufeff# grün ≤ schnell\r\nTOTAL = 5e3 \n\tTtfb=4000.50\r\n",
-    ],
-    ids=["plain", "everything"],
-)
-def test_budgets_are_read_from_a_file(call_tool, server, tmp_path, content):
+def test_budgets_are_read_from_a_file(call_tool, server, tmp_path):
+    content = "\ufeff# grün ≤ schnell\r\n\n#dns=1\nTOTAL = 5e3 \n\tTtfb=4000.50\r\n"
     result = call_tool("--slo-file", write(tmp_path, content), "--json", "-", server.url())
     assert thresholds(result) == {"total": 5000, "ttfb": 4000.5}
 
 
-UNSOUND = [
-    *("", "\n\n", "# nothing\n", "\ufeff", "dns=1\ndns=2\n", "dns=1,tls=2\n", "total=5000\n" + "#" * 2**24),
-    *(b"dns=1\n\xff\xfe\n", b"d\x00n\x00s\x00"),
-]
+UNSOUND = ["", "\ufeff# nothing\n", "dns=1\ndns=2\n", "dns=1,tls=2\n", "total=fast\n", "a=5\n" + "#" * 2**24]
+UNSOUND += [b"dns=1\n\xff\xfe\n", b"d\x00n\x00s\x00"]
 
 
 def test_a_file_without_sound_entries_is_refused(call_tool, server, tmp_path):
     for content in UNSOUND:
         check_usage_error(call_tool("--slo-file", write(tmp_path, content), server.url()), "SLO Error")
+    missing = call_tool("--slo-file", tmp_path / "missing.slo", server.url(), env={"COLUMNS": "300"})
+    check_usage_error(missing, "SLO Error", "missing.slo")
     assert server.accepted == 0
 
 
-def test_a_file_that_cannot_be_read_is_refused_by_name(call_tool, server, tmp_path):
-    (tmp_path / "folder").mkdir()
-    for name in ("missing.slo", "folder"):
-        result = call_tool("--slo-file", tmp_path / name, server.url(), env={"COLUMNS": "300"})
-        check_usage_error(result, "SLO Error", name)
-    assert server.accepted == 0
-
-
-def test_an_inline_budget_overrides_the_one_of_the_file(call_tool, server, tmp_path):
+def test_an_inline_budget_overrides_the_one_of_the_file_and_several_are_all_held(call_tool, server, tmp_path):
     path = write(tmp_path, "total=0.001\nttfb=90000\n")
-    result = call_tool("--slo-file", path, "--slo", "TOTAL=90000,dns=7", "--json", "-", server.url())
-    assert result.code == 0
-    assert thresholds(result) == {"dns": 7, "total": 90000, "ttfb": 90000}
-    bad = call_tool("--slo-file", write(tmp_path, "total=never\n"), "--slo", "total=5000", server.url())
-    check_usage_error(bad, "SLO Error", "never")
+    words = ("--slo-file", path, "--slo", "TOTAL=90000", "--slo", "dns=7", "--json", "-", server.url())
+    result = call_tool(*words)
+    assert (result.code, thresholds(result)) == (0, {"dns": 7, "total": 90000, "ttfb": 90000})
 
 
 # --- what is judged -------------------------------------------------------------------------------
@@ -149,15 +128,6 @@ def test_a_chain_is_judged_by_its_last_response_alone(call_tool, server, authori
     assert result.code == 0
 
 
-def test_at_the_redirect_limit_the_last_redirect_is_judged_and_the_code_is_47(call_tool, chain):
-    result = call_tool("-L", "--slo", "total=0.001", "--metrics-only", chain.url("/loop"))
-    *others, last = result.metrics()
-    assert len(others) == 10
-    assert not any("slo" in line for line in others)
-    assert (last["status"], last["slo"], last["slo_violations"]) == ("302", "fail", "total")
-    assert result.code == 47
-
-
 def test_when_a_later_step_fails_the_last_good_one_is_judged_and_the_code_is_75(call_tool, chain):
     result = call_tool("-L", "--slo", "wait=0.001", "--metrics-only", chain.url("/broken"))
     good, failed = result.metrics()
@@ -166,11 +136,10 @@ def test_when_a_later_step_fails_the_last_good_one_is_judged_and_the_code_is_75(
     assert result.code == 75
 
 
-@pytest.mark.parametrize("mode", [["--metrics-only"], ["--compact"], []])
-def test_when_every_step_fails_nothing_is_judged(call_tool, tmp_path, mode):
+def test_when_every_step_fails_nothing_is_judged(call_tool, tmp_path):
     path = tmp_path / "out.json"
     with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")) as server:
-        result = call_tool("--slo", "total=0.001", "--json", path, *mode, server.url())
+        result = call_tool("--slo", "total=0.001", "--json", path, server.url())
     assert result.code == 75
     assert not re.search(r"\bslo\b", result.out.lower())
     assert "slo" not in result.json(path)["summary"]
@@ -188,9 +157,8 @@ def panel(text):
     return lines[start:]
 
 
-@pytest.mark.parametrize("without", [(), ("rich",)])
-def test_a_panel_shows_a_pass_below_all_else(run_tool, chain, without):
-    for mode in ((), ("--compact",)):
+def test_a_panel_shows_a_pass_below_all_else(run_tool, chain):
+    for mode, without in (((), ("rich",)), (("--compact",), ())):
         words = ("-L", *mode, "--slo", "ttfb=90000.50,total=9e4", chain.url("/chain"))
         result = run_tool(*words, without=without)
         title, *inside, bottom = panel(result.out)
@@ -204,11 +172,10 @@ def test_a_panel_shows_a_pass_below_all_else(run_tool, chain, without):
         assert result.out.index(last) < result.out.index("SLO: pass")
 
 
-@pytest.mark.parametrize(("mode", "without"), [(["--compact"], ()), ([], ("rich",))])
-def test_a_panel_shows_each_violation(run_tool, chain, tmp_path, mode, without):
+def test_a_panel_shows_each_violation(call_tool, chain, tmp_path):
     path = tmp_path / "out.json"
     budget = "wait=0.0010,ttfb=0.002,xfer=90000,total=2e-2"
-    result = run_tool(*mode, "--slo", budget, "--json", path, chain.url(), without=without)
+    result = call_tool("--slo", budget, "--json", path, chain.url())
     title, *inside, bottom = panel(result.out)
     assert re.search(r"[✗✘✖❌×] *SLO: fail|SLO: fail *[✗✘✖❌×]", title)
     assert not any(character.isalnum() for character in bottom)
@@ -223,18 +190,7 @@ def test_a_panel_shows_each_violation(run_tool, chain, tmp_path, mode, without):
     assert not any(re.search(r"\.\d+0$", number) for row in shown for number in row[1:])
 
 
-@pytest.mark.needs("rich")
-@pytest.mark.parametrize(
-    ("budget", "colour", "other"), [("total=90000", "28", "161"), ("total=0.001", "161", "28")]
-)
-def test_the_border_has_the_colour_of_the_verdict(run_tool, chain, budget, colour, other):
-    result = run_tool("--compact", "--slo", budget, chain.url(), terminal="out err")
-    for line in panel(result.out)[:: len(panel(result.out)) - 1]:
-        codes = {code for codes in re.findall(r"\x1b\[([\d;]*)m", line) for code in codes.split(";")}
-        assert colour in codes and other not in codes
-
-
-@pytest.mark.parametrize("style", ["-s", "--compact", "--metrics-only", "-i"])
+@pytest.mark.parametrize("style", ["-s", "--metrics-only", "-i"])
 def test_a_violated_budget_is_said_under_every_style(call_tool, chain, style):
     words = ["--slo", "total=0.0005,wait=0.001,ttfb=90000", chain.url("/missing")]
     result = call_tool(style, *words)
@@ -269,11 +225,6 @@ def test_what_was_not_judged_is_said_in_silence_too(call_tool):
         words = ("--count", "2", "--interval", "0", "--slo", "total.median=9000")
         result = call_tool("-s", *words, server.url())
     assert (result.code, result.err) == (4, "httphases: total.median: not judged, too few good answers\n")
-
-
-def test_budgets_given_apart_are_all_held(call_tool, server):
-    result = call_tool("--metrics-only", "--slo", "total=0.000001", "--slo", "dns=90000", server.url())
-    assert (result.code, result.out.endswith("slo_violations=total\n")) == (4, True)
 
 
 def test_a_budget_on_a_percentile_of_few_runs_is_warned_of(call_tool, server):

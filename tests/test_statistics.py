@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 
 from checks import exact
 from inside import tool
-from samples import NOW, sample, with_times
+from samples import NOW, sample
 from servers import Reply, every, http_server
 
 times = some.integers(0, 10**8)
@@ -39,22 +39,19 @@ def test_the_figures_of_a_series_follow_from_its_runs(call_tool):
     [found], steps = document["statistics"], [run["steps"][0] for run in document["runs"]]
     assert document["summary"]["bad_status"] == found["bad_status"] == 2
     assert (found["n"], found["failed"], found["statuses"]) == (22, 0, {"200": 22, "503": 2})
-    good = [step for step in steps if step["response"]["status"] == 200]
+    good, bad = (
+        [step["timing"] for step in steps if step["response"]["status"] == status] for status in (200, 503)
+    )
     for key in ("wait_ms", "ttfb_ms", "total_ms"):
-        values = sorted(step["timing"][key] for step in good)
+        values = sorted(exact(timing[key]) for timing in good)
         ranks = {"min": 1, "p25": 6, "p75": 17, "p90": 20, "p95": 21, "max": 22}
-        assert {name: found[key][name] for name in ranks} == {
-            name: values[rank - 1] for name, rank in ranks.items()
-        }
+        for name, rank in ranks.items():
+            assert exact(found[key][name]) == values[rank - 1]
         assert found[key]["p99"] is None
-        assert abs(exact(found[key]["median"]) - statistics.median(map(exact, values))) <= exact(0.0005)
-        assert found[key]["median_ci95"] == [values[5], values[16]]
-    for status in ("200", "503"):
-        totals = [
-            exact(step["timing"]["total_ms"]) for step in steps if str(step["response"]["status"]) == status
-        ]
-        median = exact(found["by_status"][status]["median_ms"])
-        assert abs(median - statistics.median(totals)) <= exact(0.0005)
+        assert abs(exact(found[key]["median"]) - statistics.median(values)) <= exact(0.0005)
+        assert [exact(end) for end in found[key]["median_ci95"]] == [values[5], values[16]]
+    pages = statistics.median(exact(timing["total_ms"]) for timing in bad)
+    assert abs(exact(found["by_status"]["503"]["median_ms"]) - pages) <= exact(0.0005)
 
 
 def test_nothing_is_shown_that_the_number_of_values_cannot_bear():
@@ -81,33 +78,12 @@ def test_the_rank_of_the_interval_is_the_largest_that_a_binomial_distribution_al
 # --- many steps, one summary ----------------------------------------------------------------------
 
 
-def test_a_table_of_sides_keeps_all_columns_where_they_just_fit():
-    headings = ["Side", "Status", "dns", "connect", "tls", "wait", "xfer", "total", "p95", "change"]
-    cells = dict.fromkeys(headings, "123456")
-    width = tool.table_width([headings, list(cells.values())])
-    order = ["dns", "xfer", "tls", "connect", "wait", "p95", "Status"]
-    for narrower, left_out in ((0, []), (1, order[:1]), (20, order[:3]), (57, order)):
-        table = tool.fitting_table([cells], headings, width - narrower)
-        assert list(table.headings) == [each for each in headings if each not in left_out]
-        assert table.numbers == [each for each in table.headings if each not in ("Side", "Status")]
-
-
 def test_of_kept_connections_the_good_answers_count_else_those_of_new_ones():
     cold, warm = sample(1, 10, reused=False), sample(2, 11, reused=True)
     kept = tool.Summary([cold, warm])
     assert (kept.reused, kept.stat("total")) == (True, 11)
     better = tool.Summary([cold, sample(2, 11, reused=True, status=503)])
     assert (better.reused, better.none_good, better.stat("total")) == (False, False, 10)
-
-
-def test_what_opening_costs_is_measured():
-    samples = [
-        with_times(sample(run, 15_000, reused=False), dns=1000, connect=2000, tls=3000) for run in (1, 2)
-    ]
-    assert list(tool.reuse_rows(tool.Summary(samples))) == []
-    samples += [sample(run, 2000, reused=True) for run in range(11, 18)]
-    told = "2 of 9 runs opened a connection, which took 6.0 ms; the times are of the others"
-    assert list(tool.reuse_rows(tool.Summary(samples))) == [("Reuse", told)]
 
 
 @quick
@@ -151,15 +127,12 @@ BY_CLOCK = [20_000] * 12 + [90_000] + [20_000] * 13 + [90_000]
     ("values", "rows", "every"),
     [
         ([1000] * 7 + [6001], [[8]], None),
-        ([1000] * 7 + [6000], None, None),
         ([1000] * 6 + [10**9], None, None),  # seven runs
         ([20_000] * 19 + [10], None, None),  # quick ones are not told
         ([90_000, *[20_000] * 12, *[90_000] * 3, *[20_000] * 4], [[1], [14, 15, 16]], None),
         ([56_000, 57_000, 86_000, 55_000] * 10, [[run] for run in range(3, 41, 4)], (4, 4)),
         ([86_000, 55_000] * 10, [[run] for run in range(1, 20, 2)], (2, 2)),
-        ([55_000] * 15 + [86_000] * 15, [[*range(16, 31)]], None),
         ([86_000, 55_000] * 9, None, None),  # 18 runs are no two groups
-        ([56_000, 57_000, 86_000, 55_000] * 4, [[3], [7], [11], [15]], None),  # four are too few of 16
         ([20_000, 24_900] * 20, None, None),  # 4.9 ms apart
         ([20_000, 23_000, 26_000, 29_000, 32_000, 41_000] * 6, None, None),  # less than three spreads
         (BY_CLOCK * 3, [[13], [27], [40], [54], [67], [81]], (None, 14)),
@@ -212,11 +185,11 @@ def test_the_rhythm_of_a_side_s_error_pages_counts_rounds():
 def test_slow_runs_at_random_have_no_rhythm():
     """The bench rhythms.py has the figures."""
     named = 0
-    for seed in range(200):
+    for seed in range(100):
         chance = random.Random(seed)
         slow = tool.find_slow(made([90_000 if chance.random() < 0.3 else 20_000 for _ in range(50)]))
         named += slow is not None and slow.rhythm is not None
-    assert named <= 2
+    assert named <= 1
 
 
 WHEN = NOW.strftime("%H:%M:")
@@ -282,9 +255,6 @@ def test_the_strip_over_time_has_the_medians_of_slices():
     ("these", "others", "values", "found"),
     [
         ([{"a": "x"}] * 9 + [{}], [{"a": "x"}] * 4 + [{}] * 36, 2, ("a", "x", 9, 4, 10, 40)),
-        ([{"a": "x"}] * 7, [{}] * 13, 2, ("a", "x", 7, 0, 7, 13)),
-        ([{"a": "x"}] * 10, [{"a": "y"}] * 10, 2, ("a", "x", 10, 0, 10, 10)),
-        ([{"a": "x"}] * 8 + [{}] * 2, [{}] * 40, 2, None),
         ([{"a": "x"}] * 10, [{"a": "x"}] * 5 + [{}] * 35, 2, None),
         ([{"a": "x"}] * 5, [{}] * 15, 2, ("a", "x", 5, 0, 5, 15)),
         ([{"a": "x"}] * 4, [{}] * 15, 2, None),

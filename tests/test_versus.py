@@ -407,13 +407,6 @@ def test_each_side_trusts_whom_it_says(compare, authority, tls):
     assert [each["network"]["tls_verified"] for each in steps] == [False, False, True]
 
 
-def test_a_trust_store_that_a_side_alone_needs_is_missed_before_anything_is_sent(call_tool, server):
-    words = (server.url(), "--vs", "https://127.0.0.1:1/")
-    result = call_tool(*words, env={"SSL_CERT_FILE": "/nonexistent"})
-    check_usage_error(result, "--versus 1: SSL_CERT_FILE '/nonexistent'", "No such file")
-    assert server.accepted == 0
-
-
 # --- ways -----------------------------------------------------------------------------------------
 
 
@@ -430,13 +423,6 @@ def test_http2_beside_http1(call_tool, http2, authority):
     result = call_tool("--count", 2, "--cacert", authority.file, http2.url(), "--vs", "--http1.1")
     assert result.code == 0 and "B --http1.1" in flat(result.out)
     assert column(result, "Protocol") == ["HTTP/2", "HTTP/1.1"] and column(result, "Size") == []
-
-
-def test_a_unix_socket_beside_tcp(call_tool, server, tmp_path):
-    with http_server({"/": Reply(body=b"hello")}, host=f"{tmp_path}/s") as local:
-        result = call_tool("--count", 1, server.url(), "--vs", f"--unix-socket {local.host}")
-    assert result.code == 0 and len(local.requests) == len(server.requests) == 1
-    assert column(result, "Size") == ["6 B", "5 B"] and column(result, "Steps") == []
 
 
 # --- failures and error pages ---------------------------------------------------------------------

@@ -7,7 +7,6 @@ are skipped. HTTPHASES_PYZ names an archive to test in place of a fresh one.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import functools
 import hashlib
@@ -26,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from checks import ACCIDENT, check_usage_error, flat, parse_compact, parse_metrics
+from checks import ACCIDENT, flat, parse_metrics
 from conftest import PATIENCE, TOOL, Result
 from servers import http_server
 
@@ -211,28 +210,10 @@ def check_metrics(result: Result) -> None:
     assert parse_metrics(result.out.rstrip("\n"))["status"] == "200"
 
 
-def check_compact(result: Result) -> None:
-    assert (result.code, result.err) == (0, "")
-    assert parse_compact(result.out.rstrip("\n"))["status"] == "200"
-
-
 def check_waterfall(result: Result) -> None:
     assert (result.code, result.err) == (0, "")
     words = set(re.findall(r"\w+", flat(result.out)))
     assert {"dns", "connect", "wait", "xfer", "ttfb", "total", "200"} <= words
-
-
-def check_json(result: Result) -> None:
-    assert result.code == 0
-    assert result.json()["summary"]["final_status"] == 200
-
-
-MODES = {
-    (): check_waterfall,
-    ("--compact",): check_compact,
-    ("--metrics-only",): check_metrics,
-    ("--json", "-"): check_json,
-}
 
 
 def check_refusal(result: Result, *words: str) -> None:
@@ -245,25 +226,15 @@ def check_refusal(result: Result, *words: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_file_alone_reports_in_every_mode_on_each_python(version, run, alone, server, tls, authority):
+def test_the_file_alone_reports_in_every_style_on_each_python(version, run, alone, server, tls, authority):
     run = functools.partial(run, python=python_or_skip(version), flags=("-I", "-S"), file=alone)
     check_waterfall(run(server.url()))
     with http_server(tls=tls) as secure:
-        for mode, check in MODES.items():
-            check(run(*mode, "--cacert", authority.file, secure.url()))
+        trust = ("--cacert", authority.file, secure.url())
+        check_metrics(run("--metrics-only", *trust))
+        document = run("--json", "-", *trust)
+    assert (document.code, document.json()["summary"]["final_status"]) == (0, 200)
     assert run("--version").out == run("--version", file=TOOL).out != ""
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--proxy", "socks5://127.0.0.1:1080", "http://127.0.0.1:1/"], ["SOCKS", "PySocks", "install"]),
-        (["http://straße.test/"], ["straße.test", "idna", "write its xn-- form"]),
-    ],
-    ids=["socks", "idna"],
-)
-def test_the_file_alone_says_what_to_add(words, said, run, alone):
-    check_usage_error(run(*words, flags=("-I", "-S"), file=alone), *said)
 
 
 @pytest.mark.parametrize("version", TOO_OLD)
@@ -271,30 +242,23 @@ def test_a_python_that_is_too_old_is_told_so_in_one_line(version, run):
     check_refusal(run("--version", python=python_or_skip(version)), "3.9 or newer", f"Python {version}")
 
 
-@pytest.mark.parametrize("missing", ["http", "ssl"])
-def test_a_python_without_its_whole_library_is_told_what_to_install(missing, run, tmp_path):
+def test_a_python_without_its_whole_library_is_told_what_to_install(run, tmp_path):
     library = tmp_path / "python" / sys.platlibdir / f"python{sys.version_info[0]}.{sys.version_info[1]}"
     library.mkdir(parents=True)
     for entry in Path(os.__file__).parent.iterdir():
-        if entry.name not in (missing, f"{missing}.py", "site-packages", "__pycache__"):
+        if entry.name not in ("ssl.py", "site-packages", "__pycache__"):
             (library / entry.name).symlink_to(entry)
     python = getattr(sys, "_base_executable", sys.executable)
     settings: dict[str, Any] = {"flags": ("-B",), "env": {"PYTHONHOME": tmp_path / "python"}}
-    for url in ("http://127.0.0.1:1/", "https://127.0.0.1:1/"):
-        check_refusal(run(url, python=python, **settings), f"'{missing}'", "install python3")
+    check_refusal(run("https://127.0.0.1:1/", python=python, **settings), "'ssl'", "install python3")
 
 
-@pytest.mark.parametrize("damage", [bytes.swapcase, lambda data: data[: len(data) // 2]], ids=["bits", "end"])
-def test_a_damaged_archive_is_called_that(damage, run, archive, tmp_path):
-    damaged = rewrite(
-        archive, tmp_path / "bad.pyz", lambda name, data: data if name == "__main__.py" else damage(data)
-    )
+def test_a_damaged_archive_is_called_that(run, archive, tmp_path):
+    def damage(name: str, data: bytes) -> bytes:
+        return data if name == "__main__.py" else data[: len(data) // 2]
+
+    damaged = rewrite(archive, tmp_path / "bad.pyz", damage)
     check_refusal(run("--version", file=damaged), "damaged", "SHA-256")
-
-
-def test_a_start_without_memory_is_called_that(run, archive, tmp_path):
-    file = with_program(archive, tmp_path / "large.pyz", b"raise MemoryError\n")
-    check_refusal(run("--version", file=file), "no more memory", "ulimit")
 
 
 # --- what is inside -----------------------------------------------------------------------------------------
@@ -305,15 +269,10 @@ WAYS = {
     "wide": ("-i -H X-Wide:\u3042 --label \u3042", r"\x1b\[.*xfer"),
     "series": ("--count 9 --interval 0 --reuse", r"\x1b\[.*median"),
     "sides": ("--count 6 --versus=--http1.1", r"\x1b\[.*http1\.1"),
-    "addresses": ("-4 --all-addresses", r"\x1b\[.*127\.0\.0\.1"),
     "a budget": ("--slo total=0.001", r"\x1b\[.*total: .* > "),
     "a wrong budget": ("--slo x", r"\x1b\[.*SLO Error"),
-    "compact": ("--compact", "200 GET"),
-    "metrics": ("--metrics-only", "status=200"),
-    "prometheus": ("-s --prometheus -", "httphases_success"),
-    "HTTP/2": ("-s --json -", '"http_version": "HTTP/2"'),
+    "exports": ("-s --prometheus /dev/null --otlp /dev/null --json -", '"http_version": "HTTP/2"'),
     "HAR": ("-s --har -", '"httpVersion": "HTTP/2"'),
-    "traces": ("-s --otlp -", "resourceSpans"),
     "socks": ("--metrics-only -x {socks}", "proxy=socks5:.* status=200|status=200 .*proxy=socks5:"),
     "idna": ("--metrics-only --resolve xn--tda.test:1:127.0.0.1 http://\u00fc.test:1/", "error=network"),
 }
@@ -321,7 +280,7 @@ WAYS = {
 
 
 @pytest.mark.needs("hypercorn", "tiny_proxy")
-@pytest.mark.parametrize("version", [*VERSIONS, "uncompiled"])
+@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1], "uncompiled"])
 def test_every_report_comes_out_of_what_is_in_the_archive(
     version, run, archive, http2, authority, socks5, tmp_path
 ):
@@ -408,31 +367,29 @@ def test_the_bill_of_materials_is_valid_and_has_no_time_in_it(bom):
 # --- hosts in trouble ---------------------------------------------------------------------------------------
 
 
-TROUBLES: dict[str, dict[str, Any]] = {
-    **{f"home {home}": {"env": {"HOME": home, "TMPDIR": home}} for home in (None, "/dev/null", "x")},
-    **{f"flags {flags}": {"flags": tuple(flags.split())} for flags in ("-E -s -B", "-OO -I")},
-    "closed streams": {"prefix": ("sh", "-c", 'exec "$@" <&- 2>&-', "sh")},
-    "a dozen descriptors": {"prefix": ("sh", "-c", 'ulimit -n 12 && exec "$@"', "sh")},
-    "no current folder": {
-        "prefix": ("sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh")
-    },
-}
+TROUBLES: list[dict[str, Any]] = [
+    {"env": {"HOME": None, "TMPDIR": None}},
+    {"env": {"HOME": "/dev/null", "TMPDIR": "x"}},
+    {"flags": ("-E", "-s", "-B")},
+    {"flags": ("-OO", "-I")},
+    {"prefix": ("sh", "-c", 'exec "$@" <&- 2>&-', "sh")},
+    {"prefix": ("sh", "-c", 'ulimit -n 12 && exec "$@"', "sh")},
+    {"prefix": ("sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh")},
+]
 
 
-@pytest.mark.parametrize("trouble", TROUBLES)
-def test_what_surrounds_it_does_not_matter(trouble, run, server):
-    check_waterfall(run(server.url(), **TROUBLES[trouble]))
+def test_what_surrounds_it_does_not_matter(run, server):
+    for trouble in TROUBLES:
+        check_waterfall(run(server.url(), **trouble))
 
 
-@pytest.mark.parametrize(
-    ("name", "locale"), [("ünïcødé ✓.pyz".encode(), "C.UTF-8"), (b"not utf-8 \xff\xe9 a.b:c%41.zip", "C")]
-)
-def test_the_archive_can_have_any_name_in_any_folder(name, locale, run, archive, server, tmp_path):
+def test_the_archive_can_have_any_name_in_any_folder(run, archive, server, tmp_path):
+    name = b"not utf-8 \xff\xe9 a.b:c%41.zip"
     folder = os.path.join(os.fsencode(tmp_path), name + b".folder")
     os.mkdir(folder)
     copy = os.path.join(folder, name)
     shutil.copy(archive, copy)
-    check_metrics(run("--metrics-only", server.url(), file=copy, env={"LC_ALL": locale}))
+    check_metrics(run("--metrics-only", server.url(), file=copy, env={"LC_ALL": "C"}))
 
 
 def test_the_archive_runs_by_its_own_name_and_through_a_symlink(archive, run, server, tmp_path):
@@ -446,7 +403,7 @@ OURS = ("h2", "hpack", "httphases", "hyperframe", "idna", "rich", "socks", "tool
 STANDARD = ("argparse", "http", "json", "signal", "socket", "ssl")
 
 
-@pytest.mark.parametrize(("names", "path"), [(OURS + STANDARD, None), (OURS, "{}"), (OURS, ".")], ids=repr)
+@pytest.mark.parametrize(("names", "path"), [(OURS + STANDARD, None), (OURS, "{}")], ids=["cwd", "path"])
 def test_modules_of_others_are_not_ours(names, path, run, server, tmp_path):
     """The current folder counts nowhere; of what PYTHONPATH names nothing that is in the archive."""
     for name in names:
@@ -457,14 +414,13 @@ def test_modules_of_others_are_not_ours(names, path, run, server, tmp_path):
     check_waterfall(run(server.url(), cwd=tmp_path / "hostile", env=env))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
-def test_a_signal_during_the_start_is_silent(start_tool, archive, tmp_path, number):
+def test_a_signal_during_the_start_is_silent(start_tool, archive, tmp_path):
     slow = b"import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
     process = start_tool(program=with_program(archive, tmp_path / "slow.pyz", slow))
     assert process.stdout.readline() == b"importing\n"
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, out, err) == (128 + number, b"", b"")
+    assert (process.returncode, out, err) == (130, b"", b"")
 
 
 # --- the build itself ---------------------------------------------------------------------------------------
@@ -472,12 +428,11 @@ def test_a_signal_during_the_start_is_silent(start_tool, archive, tmp_path, numb
 
 def another_python() -> str:
     """Find a Python of another version than this one, with pip; this one where there is no other."""
-    for version in VERSIONS:
-        python = find_python(version)
-        if python and version != f"{sys.version_info[0]}.{sys.version_info[1]}":
-            command = [python, "-m", "pip", "--version"]
-            if subprocess.run(command, check=False, capture_output=True).returncode == 0:
-                return python
+    own = "{}.{}".format(*sys.version_info)
+    for python in filter(None, (find_python(version) for version in VERSIONS if version != own)):
+        command = [python, "-m", "pip", "--version"]
+        if subprocess.run(command, check=False, capture_output=True).returncode == 0:
+            return python
     return sys.executable
 
 
@@ -502,45 +457,35 @@ def test_two_builds_are_equal_to_the_byte(wheels, tmp_path):
     assert f"{len(data)} bytes, SHA-256 {sha256(data)}" in said.stdout
 
 
-PLANTED = "import os; open(os.path.join({folder!r}, 'ran'), 'a').write({name!r} + chr(10))"
-"""A module that a neighbour has left: it says that it ran."""
-
-
 def test_what_others_have_left_does_not_steer_the_build(wheels, archive, tmp_path):
     """Not in the current folder, nor in the user's site-packages, nor in what PYTHONPATH names."""
-    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    folder, home, foreign = (tmp_path / name for name in ("folder", "home", "foreign"))
-    modules = ["pip/__init__.py", "pip/__main__.py", "shiv/__init__.py", "shiv/__main__.py"]
-    modules += ["zipfile.py", "sitecustomize.py", "usercustomize.py", "rich/__init__.py", "socket.py"]
-    user = f".local/lib/{version}/site-packages"
-    for place, below, more in ((folder, "", []), (foreign, "", []), (home, user, ["planted.pth"])):
-        for name in (*modules, *more):
-            path = place / below / name
+    user = "home/.local/lib/python{}.{}/site-packages".format(*sys.version_info)
+    modules = ["pip/__init__.py", "pip/__main__.py", "zipfile.py", "sitecustomize.py", "rich/__init__.py"]
+    ran, project = tmp_path / "ran", copy_project(tmp_path / "project")
+    for folder in ("folder", "foreign", user):
+        for name in (*modules, "usercustomize.py", "planted.pth"):
+            path = tmp_path / folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(PLANTED.format(folder=str(place), name=name))
-    project = copy_project(tmp_path / "project")
+            path.write_text(f"import os; open({str(ran)!r}, 'a').write({str(path)!r})")
     settings = {
         **offline(wheels),
-        "PYTHON": os.path.relpath(sys.executable, folder),
+        "PYTHON": os.path.relpath(sys.executable, tmp_path / "folder"),
         "PYTHONS": sys.executable,
-        "HOME": str(home),
-        "PYTHONPATH": f"{foreign}:",
-        "PYTHONUSERBASE": str(home / ".local"),
+        "HOME": str(tmp_path / "home"),
+        "PYTHONPATH": f"{tmp_path / 'foreign'}:",
+        "PYTHONUSERBASE": str(tmp_path / "home" / ".local"),
     }
-    done = run_build(project, cwd=folder, **settings)
+    done = run_build(project, cwd=tmp_path / "folder", **settings)
     assert done.returncode == 0, done.stderr
-    assert [path for path in (folder, home, foreign) if (path / "ran").exists()] == []
+    assert not ran.exists(), ran.read_text()
     with zipfile.ZipFile(project / "dist" / "httphases.pyz") as made, zipfile.ZipFile(archive) as expected:
         for name in made.namelist():
             assert made.read(name) == expected.read(name), name
 
 
 NO_PROGRAM = b'__version__ = "1"\ndef cli():\n    raise SystemExit(1)\n'
-NO_PYTHON = "/nonexistent/python"
 FAILURES: dict[str, tuple[dict[str, str], bytes | None, str]] = {
-    "no wheels": ({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/nonexistent"}, None, "wheels"),
     "other wheels": ({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "{altered}"}, None, "HASH"),
-    "not a Python": ({"PYTHON": NO_PYTHON}, None, f"'{NO_PYTHON}' is no Python 3.9"),
     "nothing to compile for": ({"PYTHONS": "/bin/false"}, None, "/bin/false is no CPython 3.9"),
     "a program that does not start": ({}, NO_PROGRAM, "start"),
 }
@@ -549,7 +494,9 @@ FAILURES: dict[str, tuple[dict[str, str], bytes | None, str]] = {
 @pytest.mark.parametrize("kind", FAILURES)
 def test_a_build_that_fails_says_why_and_leaves_nothing_behind(kind, wheels, tmp_path):
     settings, program, reason = FAILURES[kind]
-    project = project_with_archive(tmp_path)
+    project = copy_project(tmp_path / "project")
+    (project / "dist").mkdir()
+    (project / "dist" / "httphases.pyz").write_bytes(b"an earlier build")
     if program:
         (project / "tool.py").write_bytes(program)
     altered = tmp_path / "altered"
@@ -559,42 +506,6 @@ def test_a_build_that_fails_says_why_and_leaves_nothing_behind(kind, wheels, tmp
     before = listing(tmp_path)
     values = {name: value.format(altered=altered) for name, value in settings.items()}
     done = run_build(project, **{"PYTHONS": sys.executable, **offline(wheels), **values})
-    assert done.returncode == 1
-    assert reason in done.stderr
+    assert (done.returncode, reason in done.stderr) == (1, True), done.stderr
     assert listing(tmp_path) == before
     assert (project / "dist" / "httphases.pyz").read_bytes() == b"an earlier build"
-
-
-def project_with_archive(tmp_path: Path) -> Path:
-    """Make a project with an archive of an earlier build."""
-    project = copy_project(tmp_path / "project")
-    (project / "dist").mkdir()
-    (project / "dist" / "httphases.pyz").write_bytes(b"an earlier build")
-    return project
-
-
-def test_a_build_that_is_interrupted_leaves_nothing_behind(wheels, tmp_path):
-    project = project_with_archive(tmp_path)
-    before = listing(tmp_path)
-    process = subprocess.Popen(
-        ["sh", str(project / "build_zipapp.sh")],
-        env={**os.environ, "PYTHON": sys.executable, **offline(wheels)},
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        while process.poll() is None and not list(project.glob(".build.*/site")):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.05)
-        os.killpg(process.pid, signal.SIGINT)
-        process.communicate(timeout=PATIENCE)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == 130
-    assert listing(tmp_path) == before
-
-
-def test_a_wrong_command_line_is_refused(tmp_path):
-    done = run_build(copy_project(tmp_path / "project"), "--downlaod", "folder")
-    assert (done.returncode, "usage: build_zipapp.sh" in done.stderr) == (64, True)
