@@ -75,10 +75,12 @@ def chain():
 
 
 @pytest.fixture
-def secure(tls):
-    """A chain of two steps over TLS."""
+def encrypted(authority):
+    """A chain of two steps on one server with TLS, which sends its whole chain but for the root."""
+    middle = authority.issue(authority.ca, subject=authority.name(("O", "Some Trust"), ("CN", "R1")), ca=True)
+    leaf = authority.issue(middle, "shop.example", ("127.0.0.1",))
     with http_server(
-        {"/": redirect("/end")._replace(wait=0.02), "/end": Reply(body=b"xx")}, tls=tls
+        {"/": redirect("/end"), "/end": Reply()}, tls=authority.showing(leaf, middle[1])
     ) as server:
         yield server
 
@@ -143,8 +145,8 @@ def codes_of(text: str) -> set[str]:
 
 
 @pytest.mark.needs("rich")
-def test_with_256_colours_only_these_tones_are_used_and_nothing_is_faint(run_tool, secure):
-    words = ("-L", "-k", "--slo", "total=0.01", secure.url())
+def test_with_256_colours_only_these_tones_are_used_and_nothing_is_faint(run_tool, encrypted):
+    words = ("-L", "-k", "--slo", "total=0.01", encrypted.url())
     result = run_tool(*words, terminal="out", env=TERM_256, columns=100)
     allowed = {f"38;5;{number}" for number in TONES.values()}
     assert codes_of(result.out) <= allowed | {"0", "1"}
@@ -155,8 +157,8 @@ def test_with_256_colours_only_these_tones_are_used_and_nothing_is_faint(run_too
 
 
 @pytest.mark.needs("rich")
-def test_with_16_colours_none_that_a_background_may_hide_is_used(run_tool, secure):
-    words = ("-L", "-k", "--slo", "total=0.01", secure.url())
+def test_with_16_colours_none_that_a_background_may_hide_is_used(run_tool, encrypted):
+    words = ("-L", "-k", "--slo", "total=0.01", encrypted.url())
     result = run_tool(*words, terminal="out", env=TERM_16, columns=100)
     assert codes_of(result.out) <= {"0", "1", "31", "32", "35", "36"}
     for phase, code in {"dns": 36, "tls": 35, "xfer": 32}.items():
@@ -186,15 +188,6 @@ def test_all_frames_of_a_report_are_as_wide_as_the_terminal_but_not_beyond_120(r
         assert {cells(line) for line in frames} == {min(columns, 120)}
 
 
-def test_without_rich_the_budgets_alone_have_a_frame(run_tool, chain):
-    words = ("-L", "--slo", "total=9000", chain.url())
-    lines = run_tool(*words, env={"COLUMNS": "80"}, without=("rich",)).out.splitlines()
-    framed = [line for line in lines if line[0] in "+|"]
-    assert framed == lines[-3:] and {len(line) for line in framed} == {80}
-    assert framed[0].startswith("+- ✓ SLO: pass ---") and framed[2] == f"+{'-' * 78}+"
-    assert not re.search("[╭│]", "".join(lines))
-
-
 # --- the chain ------------------------------------------------------------------------------------
 
 
@@ -218,17 +211,6 @@ def test_a_request_is_shortened_in_its_middle(call_tool, chain):
 # --- rows -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def encrypted(authority):
-    """A chain of two steps on one server with TLS, which sends its whole chain but for the root."""
-    middle = authority.issue(authority.ca, subject=authority.name(("O", "Some Trust"), ("CN", "R1")), ca=True)
-    leaf = authority.issue(middle, "shop.example", ("127.0.0.1",))
-    with http_server(
-        {"/": redirect("/end"), "/end": Reply()}, tls=authority.showing(leaf, middle[1])
-    ) as server:
-        yield server
-
-
 def test_what_is_as_before_is_named_and_not_said_again(call_tool, encrypted, authority):
     result = call_tool("-L", "--cacert", authority.file, encrypted.url())
     assert fields_of(result.out, "As before") == ["Address, Protocol, TLS, Certificate"]
@@ -237,7 +219,7 @@ def test_what_is_as_before_is_named_and_not_said_again(call_tool, encrypted, aut
     assert len(fields_of(result.out, "Response")) == len(fields_of(result.out, "Path")) == 2
 
 
-def test_the_chain_is_drawn_where_verification_failed(call_tool, authority):
+def test_the_chain_is_drawn_where_verification_failed(run_tool, authority):
     r1 = authority.issue(authority.ca, subject=authority.name(("O", "Some Trust"), ("CN", "R1")), ca=True)
     leaf, nameless = authority.issue(r1, "shop.example"), authority.issue(None, None, ("own.example",))
     for sent, env, words in (
@@ -246,8 +228,8 @@ def test_the_chain_is_drawn_where_verification_failed(call_tool, authority):
         ((nameless,), {}, "O=Test"),
     ):
         with http_server(tls=authority.showing(*sent)) as server:
-            assert fields_of(call_tool(server.url(), env=env).out, "Chain") == [words]
-            assert fields_of(call_tool("-k", server.url()).out, "Chain") == []
+            assert fields_of(run_tool(server.url(), env=env).out, "Chain") == [words]
+            assert fields_of(run_tool("-k", server.url()).out, "Chain") == []
 
 
 def test_what_says_nothing_is_not_drawn(call_tool, proxy):

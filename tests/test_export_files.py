@@ -4,16 +4,12 @@ lies beside it, and the report and the other file are there all the same.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import select
 import signal
 import stat
 import subprocess
-import sys
-import termios
-import time
 from pathlib import Path
 
 import pytest
@@ -33,12 +29,6 @@ def folder(tmp_path: Path) -> Path:
     place.mkdir()
     (place / "out.json").write_text(OLD)
     return place
-
-
-def check_old_or_new(path: Path) -> None:
-    """Prove that `path` is as it was, or a whole new document."""
-    text = path.read_text(encoding="utf-8")
-    assert text == OLD or check_document(json.loads(text))
 
 
 # --- places that cannot be written ----------------------------------------------------------------
@@ -77,35 +67,18 @@ def test_a_disk_that_fills_up_leaves_nothing_half_written(base_environment, serv
 
 
 @pytest.mark.needs("linux")
-def test_in_a_folder_that_cannot_be_written_nothing_is(base_environment, server, folder):
+def test_where_one_may_not_write_nothing_is(base_environment, server, folder):
+    """Not in such a folder, nor in place of such a file, which its folder would allow."""
     prefix = without_privilege()
-    folder.chmod(0o555)
-    for name in ("out.json", "new.json"):
+    (folder / "out.json").chmod(0o444)
+    for mode, name in ((0o777, "out.json"), (0o555, "new.json")):
+        folder.chmod(mode)
         words = ["--compact", "--prometheus", folder / name, server.url()]
         done = run_under(prefix, words, base_environment)
         assert done.returncode == 73
         assert "Permission denied; write it by the shell: --prometheus - > FILE\n" in done.stderr.decode()
     assert os.listdir(folder) == ["out.json"] and (folder / "out.json").read_text() == OLD
     folder.chmod(0o755)
-
-
-@pytest.mark.needs("linux")
-def test_a_file_that_cannot_be_written_is_not_replaced_though_its_folder_would_allow_it(
-    base_environment, server, folder
-):
-    prefix = without_privilege()
-    (folder / "out.json").chmod(0o444)
-    done = run_under(prefix, ["--compact", "--json", folder / "out.json", server.url()], base_environment)
-    assert done.returncode == 73
-    assert (folder / "out.json").read_text() == OLD
-    assert os.listdir(folder) == ["out.json"]
-
-
-def test_both_files_that_fail_do_not_hide_a_network_failure(run_tool):
-    result = run_tool("--compact", "--json", "/no/a", "--har", "/no/b", "http://127.0.0.1:1/")
-    assert result.code == 75
-    assert result.out.startswith("Step 1: ERROR")
-    assert "/no/a" in result.err and "/no/b" in result.err
 
 
 @pytest.mark.needs("linux", "root")
@@ -164,41 +137,20 @@ def test_the_file_behind_a_descriptor_is_written_through_it(start_tool, server, 
 
 
 @pytest.mark.needs("linux")
-def test_stderr_in_a_file_keeps_its_file(start_tool, server, folder):
-    with open(folder / "log", "w+", encoding="utf-8") as log:
-        number = os.fstat(log.fileno()).st_ino
-        process = start_tool("--compact", "--json", "/dev/stderr", server.url(), stderr=log)
-        process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0
-        assert os.stat(folder / "log").st_ino == number
-        log.seek(0)
-        check_document(json.loads(log.read()))
-
-
-@pytest.mark.needs("linux")
 def test_stdout_in_a_file_holds_the_document_alone(start_tool, server, folder):
-    for path in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
-        with open(folder / "log", "w+", encoding="utf-8") as log:
-            process = start_tool("--compact", "--json", path, server.url(), stdout=log)
-            _, err = process.communicate(timeout=PATIENCE)
-            log.seek(0)
-            check_document(json.load(log))
-        assert err.decode().startswith("Step 1: 200")
+    with open(folder / "log", "w+", encoding="utf-8") as log:
+        process = start_tool("--compact", "--json", "/proc/self/fd/1", server.url(), stdout=log)
+        _, err = process.communicate(timeout=PATIENCE)
+        log.seek(0)
+        check_document(json.load(log))
+    assert err.decode().startswith("Step 1: 200")
 
 
-@pytest.mark.parametrize("path", ["/dev/fd/3", "/proc/self/fd/99"])
-def test_a_descriptor_that_nobody_opened_is_refused_before_a_connection_has_its_number(
-    run_tool, server, path
-):
-    check_usage_error(run_tool("--har", path, server.url()), f"--har '{path}': the descriptor")
+def test_a_descriptor_that_nobody_opened_is_refused_before_a_connection_has_its_number(run_tool, server):
+    check_usage_error(run_tool("--har", "/dev/fd/3", server.url()), "--har '/dev/fd/3': the descriptor")
     assert server.accepted == 0
-
-
-@pytest.mark.parametrize("number", ["１", "99999999999"])
-def test_a_number_of_a_descriptor_is_of_ascii_digits(run_tool, server, number):
-    result = run_tool("--compact", "--json", f"/dev/fd/{number}", server.url())
-    assert result.code == 73 and result.out.startswith("Step 1: 200")
-    assert f"cannot write --json '/dev/fd/{number}'" in result.err
+    result = run_tool("--compact", "--json", "/dev/fd/１", server.url())  # not an ASCII digit
+    assert result.code == 73 and "cannot write --json '/dev/fd/１'" in result.err
 
 
 def test_a_fifo_whose_reader_leaves_is_no_traceback_and_no_wait(start_tool, tmp_path):
@@ -231,28 +183,13 @@ def big_chain() -> dict[str, Reply]:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["kill", "term"])
 def test_a_file_is_old_or_new_when_the_writer_is_killed(start_tool, folder, number):
     """The signal comes as soon as a temporary file is seen, or with the end of the process."""
+    path = folder / "out.json"
     with http_server(big_chain()) as server:
-        for _ in range(2):
-            process = start_tool("--metrics-only", "-L", "--json", folder / "out.json", server.url("/0"))
-            while len(os.listdir(folder)) == 1 and process.poll() is None:
-                pass
-            process.send_signal(number)
-            process.communicate(timeout=PATIENCE)
-            check_old_or_new(folder / "out.json")
-            left = set(os.listdir(folder)) - {"out.json"}
-            assert not left or number == signal.SIGKILL
-            for name in left:
-                (folder / name).unlink()
-
-
-def test_a_reader_of_the_document_may_be_slow(start_tool, server):
-    fields = [word for number in range(80) for word in ("-H", f"X-{number}: {'a' * 1000}")]
-    process = start_tool("--json", "-", *fields, server.url())
-    waiting = bytearray(4)
-    while process.poll() is None and int.from_bytes(waiting, sys.byteorder) < 32768:
-        fcntl.ioctl(process.stdout, termios.FIONREAD, waiting)
-        time.sleep(0.01)
-    time.sleep(0.2)  # until the pipe is full
-    out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, err
-    assert len(json.loads(out)["steps"][0]["request"]["headers"]) > 80
+        process = start_tool("--metrics-only", "-L", "--json", path, server.url("/0"))
+        while len(os.listdir(folder)) == 1 and process.poll() is None:
+            pass
+        process.send_signal(number)
+        process.communicate(timeout=PATIENCE)
+    text = path.read_text(encoding="utf-8")
+    assert text == OLD or check_document(json.loads(text))
+    assert os.listdir(folder) == ["out.json"] or number == signal.SIGKILL

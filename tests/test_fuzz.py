@@ -81,13 +81,6 @@ def test_a_url_is_refused_or_comes_out_normal(text):
 
 
 @steadily
-@given(st.dictionaries(st.sampled_from(tool.SLO_KEYS), st.floats(1e-9, 1e15), min_size=1))
-def test_every_well_formed_budget_is_read_as_it_stands(budgets):
-    text = " , ".join(f" {key.upper()} = {value!r} " for key, value in budgets.items())
-    assert tool.parse_budgets([text], None, 1.0) == budgets
-
-
-@steadily
 @given(st.sampled_from(tool.SLO_KEYS), st.integers(2, 4 * 10**9))
 def test_a_time_equal_to_its_budget_keeps_it_and_a_microsecond_less_does_not(key, taken):
     """Both as they are printed and read: on the wire equality cannot be staged."""
@@ -140,32 +133,6 @@ def test_a_location_leads_to_a_url_or_nowhere(location):
     assert tool.parse_url(found.text) == found
 
 
-path_like = st.lists(st.sampled_from("/ / . .. a b;c %2e ? :".split()), max_size=12).map("".join)
-
-
-def chop_dot_segments(rest):
-    """Remove dot segments letter by letter as RFC 3986 section 5.2.4 puts it."""
-    done = ""
-    while rest:
-        if rest.startswith(("/./", "/../")):
-            done = done if rest[2] == "/" else done[: done.rfind("/")] if done else ""
-            rest = rest[2 if rest[2] == "/" else 3 :]
-        elif rest in ("/.", "/.."):
-            done = done[: done.rfind("/")] if rest == "/.." and done else done
-            rest = "/"
-        else:
-            end = rest.find("/", 1)
-            done, rest = done + rest[: end if end > 0 else None], rest[end:] if end > 0 else ""
-    return done
-
-
-@steadily
-@given(path_like)
-def test_dot_segments_are_removed_as_the_standard_chops_them(path):
-    assert tool.remove_dot_segments("/" + path) == chop_dot_segments("/" + path)
-    assert tool.remove_dot_segments(chop_dot_segments("/" + path)) == chop_dot_segments("/" + path)
-
-
 # --- what servers and proxies send ----------------------------------------------------------------
 
 
@@ -202,14 +169,13 @@ def test_a_content_length_is_refused_or_a_number(values):
         assert isinstance(found, tool.NetworkError)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_certificate_with_changed_bytes_is_read_or_is_none(authority, seed):
-    choice = random.Random(seed)
+def test_a_certificate_with_changed_bytes_is_read_or_is_none(authority):
+    choice = random.Random(1)
     pem = authority.certificate(common_name="localhost").read_text()
     start = pem.index("-----BEGIN CERTIFICATE")
     der = ssl.PEM_cert_to_DER_cert(pem[start : pem.index("-----END CERTIFICATE", start) + 26].strip() + "\n")
     assert tool.parse_certificate(der).common_name == "localhost"
-    for _ in range(2000):
+    for _ in range(5000):
         data = bytearray(der)
         for _ in range(choice.randint(1, 3)):
             data[choice.randrange(len(data))] = choice.randrange(256)

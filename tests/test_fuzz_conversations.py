@@ -59,7 +59,7 @@ WORDS = [
     b":",
     b"0",
     b"-1",
-    b"99999999999999999999",
+    b"9" * 20,
     b"chunked",
     b"HTTP/1.1 ",
 ]
@@ -71,18 +71,10 @@ def mutate(data: bytes, choice: random.Random) -> bytes:
         start = choice.randrange(len(data) + 1)
         end = min(len(data), start + choice.choice((0, 1, 1, 2, 4, 16)))
         piece = data[start:end]
-        new = choice.choice(
-            (
-                b"",
-                piece * 2,
-                piece[::-1],
-                choice.choice(WORDS),
-                bytes(value ^ 1 << choice.randrange(8) for value in piece),
-                bytes([choice.randrange(256)]),
-                piece * choice.choice((3, 300)),
-            )
-        )
-        data = data[:start] + new + data[end:]
+        flipped = bytes(value ^ 1 << choice.randrange(8) for value in piece)
+        anything, word = bytes([choice.randrange(256)]), choice.choice(WORDS)
+        ways = (b"", piece[::-1], flipped, anything, word, piece * choice.choice((2, 3, 300)))
+        data = data[:start] + choice.choice(ways) + data[end:]
     return data[: choice.randrange(len(data) + 1)] if data and choice.random() < 0.1 else data
 
 
@@ -96,7 +88,17 @@ def check_end(result) -> None:
     assert not step["error"] or step["error"]["kind"] in ("protocol", "network", "tls"), step["error"]
 
 
-@pytest.mark.parametrize("seed", range(8))
+def ask_all(call_tool, url, cases, *options) -> None:
+    """Ask a server that answers with one case after the other."""
+    for case in cases:
+        result = call_tool(url, "-m", "10", "--json", "-", "--metrics-only", *options)
+        try:
+            check_end(result)
+        except AssertionError as error:
+            raise AssertionError(f"{case!r}") from error
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_no_change_to_a_conversation_over_http1_does_harm(call_tool, seed):
     choice = random.Random(seed)
     cases = [mutate(choice.choice(HTTP1), choice) for _ in range(120)]
@@ -106,16 +108,11 @@ def test_no_change_to_a_conversation_over_http1_does_harm(call_tool, seed):
         peer.send(cases[peer.number])
 
     with scripted(script) as server:
-        for case in cases:
-            result = call_tool(server.url(), "--http1.1", "-m", "10", "--json", "-", "--metrics-only")
-            try:
-                check_end(result)
-            except AssertionError as error:
-                raise AssertionError(f"seed {seed}: {case!r}") from error
+        ask_all(call_tool, server.url(), cases)
 
 
 @pytest.mark.needs("h2")
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_no_change_to_a_conversation_over_http2_does_harm(call_tool, authority, seed):
     choice = random.Random(seed)
     cases = [mutate(choice.choice(HTTP2), choice) for _ in range(60)]
@@ -125,10 +122,4 @@ def test_no_change_to_a_conversation_over_http2_does_harm(call_tool, authority, 
         peer.send(cases[peer.number])
 
     with scripted(script, tls=authority.context(alpn=("h2",))) as server:
-        options = ("-m", "10", "--json", "-", "--metrics-only", "--cacert", authority.file)
-        for case in cases:
-            result = call_tool(server.url(), *options)
-            try:
-                check_end(result)
-            except AssertionError as error:
-                raise AssertionError(f"seed {seed}: {case!r}") from error
+        ask_all(call_tool, server.url(), cases, "--cacert", authority.file)

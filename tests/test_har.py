@@ -184,19 +184,6 @@ def test_a_failed_exchange_has_status_0_and_its_times(call_tool, tmp_path):
     assert "serverIPAddress" not in entry and entry["timings"]["connect"] >= 0
 
 
-@pytest.mark.needs("h2")
-def test_a_request_over_http2_that_fails_is_not_called_http1(call_tool, tmp_path, authority):
-    def script(peer):
-        peer.send(b"\0\0\0\x04\0\0\0\0\0")  # SETTINGS
-        peer.read_until(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        peer.send(b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x02")  # RST_STREAM(INTERNAL_ERROR)
-        peer.read_to_end()
-
-    with scripted(script, tls=authority.context(alpn=("h2",))) as server:
-        [entry] = archive(call_tool, tmp_path, "--cacert", authority.file, server.url())
-    assert entry["request"]["httpVersion"] == "HTTP/2"
-
-
 def test_an_archive_has_a_page_a_run_and_is_valid(call_tool, tmp_path):
     path = tmp_path / "out.har"
     with scripted(Failing(2)) as server:

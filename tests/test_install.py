@@ -18,7 +18,6 @@ import pytest
 
 from checks import parse_metrics
 from conftest import PATIENCE, TOOL
-from servers import Server
 
 pytestmark = pytest.mark.needs("hatchling", "pip")
 
@@ -71,13 +70,12 @@ def metadata(wheel: Path) -> email.message.Message:
         return email.message_from_bytes(contents.read(name))
 
 
-def test_the_installed_command_says_the_version_of_the_file(environment: Path) -> None:
+def test_the_installed_command_has_the_version_of_the_file_and_measures(
+    environment, server, metadata
+) -> None:
     said = command(environment / "bin" / "httphases", "--version")
-    assert said == command(sys.executable, TOOL, "--version")
+    assert said == command(sys.executable, TOOL, "--version") == f"httphases {metadata['Version']}\n"
     assert said == command(environment / "bin" / "python", "-m", "httphases", "--version")
-
-
-def test_the_installed_command_measures_a_request(environment: Path, server: Server) -> None:
     line = command(environment / "bin" / "httphases", "--metrics-only", "--proxy", "", server.url())
     assert parse_metrics(line.rstrip("\n"))["status"] == "200"
 
@@ -89,29 +87,14 @@ def test_the_only_name_that_others_can_import_is_httphases(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"httphases.py"}
 
 
-def test_the_wheel_has_the_version_of_the_file(metadata: email.message.Message) -> None:
-    (version,) = re.findall(r'^__version__ = "(.+)"$', TOOL.read_text(encoding="utf-8"), re.MULTILINE)
-    assert metadata["Version"] == version
+EXTRAS = {"rich": {"rich"}, "http2": {"h2"}, "socks": {"pysocks"}, "idna": {"idna"}}
 
 
-@pytest.mark.parametrize(
-    ("extra", "packages"),
-    [
-        ("rich", {"rich"}),
-        ("http2", {"h2"}),
-        ("socks", {"pysocks"}),
-        ("idna", {"idna"}),
-        ("all", {"rich", "h2", "pysocks", "idna"}),
-    ],
-)
-def test_each_extra_names_its_packages(
-    extra: str, packages: set[str], metadata: email.message.Message
-) -> None:
-    wanted = re.compile(rf"^([A-Za-z0-9._-]+)[^;]*; extra == ['\"]{extra}['\"]$")
-    named = [wanted.match(text) for text in metadata.get_all("Requires-Dist", [])]
-    assert {match[1].lower() for match in named if match} == packages
-
-
-def test_nothing_is_required(metadata: email.message.Message) -> None:
-    assert [text for text in metadata.get_all("Requires-Dist", []) if "extra ==" not in text] == []
+def test_each_extra_names_its_packages_and_nothing_is_required(metadata: email.message.Message) -> None:
+    wanted, named = re.compile(r"([\w.-]+)[^;]*; extra == ['\"](\w+)['\"]"), {}
+    for text in metadata.get_all("Requires-Dist", []):
+        package, extra = wanted.fullmatch(text).groups()
+        named.setdefault(extra, set()).add(package.lower())
+    assert {extra: named[extra] for extra in EXTRAS} == EXTRAS
+    assert named["all"] == set().union(*EXTRAS.values())
     assert metadata["Requires-Python"] == ">=3.9"

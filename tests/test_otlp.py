@@ -256,12 +256,3 @@ def test_a_label_and_the_variables_of_opentelemetry_say_more_of_the_resource(tra
         "deployment.environment.name": "prod",
         "a": "b,c=d",
     }
-
-
-def test_the_peer_may_be_a_unix_socket(traced, tmp_path):
-    path = tmp_path / "nobody.sock"
-    [trace], _ = traced("--unix-socket", path, "http://shop.test/", code=75)
-    [step] = trace.steps()
-    found = attributes(step)
-    assert (found["network.transport"], found["network.peer.address"]) == ("unix", str(path))
-    assert (found["server.address"], found["error.type"]) == ("shop.test", "network")

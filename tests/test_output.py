@@ -134,10 +134,10 @@ COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7]|4[0-7]|38|48)[\d;]*m")
 
 
 @pytest.mark.needs("rich")
-def test_a_certificate_that_is_about_to_expire_stands_out(run_tool, authority):
+def test_a_certificate_that_is_about_to_expire_stands_out(call_tool, authority):
     def colour(days):
         with http_server(tls=authority.context("127.0.0.1", days=(-1, days + 0.04))) as server:
-            text = run_tool("-k", server.url(), env={"FORCE_COLOR": "1"}).out
+            text = call_tool("-k", server.url(), env={"FORCE_COLOR": "1"}).out
         [line] = [line for line in text.splitlines() if f"{days} days" in line]
         return COLOUR.findall(line.partition(f"{days} days")[0])[-1:]
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import urllib.request
 from datetime import datetime, timezone
 
 import pytest
 
 from checks import PHASES
-from conftest import PATIENCE, TOOL
-from inside import tool
+from conftest import TOOL
 from servers import (
     Reply,
-    debian_program,
-    free_port,
     http_server,
     redirect,
     refused_port,
@@ -266,28 +261,6 @@ def test_each_address_has_series_of_its_own_and_one_that_fails_is_told_apart(mea
     assert durations["dns"] == 0
 
 
-# --- the file -------------------------------------------------------------------------------------
-
-
-def test_a_series_that_this_machine_ends_leaves_the_old_file(tmp_path, server, monkeypatch):
-    """What was measured is in JSON; the metrics are seen to grow stale."""
-    path, document = tmp_path / "out.prom", tmp_path / "out.json"
-    path.write_text("old\n")
-    measure = tool.measure
-
-    def refuse(options, means, watch, slot):
-        if slot.number == 3:
-            raise OSError(24, os.strerror(24))
-        return measure(options, means, watch, slot)
-
-    monkeypatch.setattr(tool, "measure", refuse)
-    monkeypatch.setattr(os, "environ", {})
-    options = ["--metrics-only", "--count", "5", "--interval", "0", "--prometheus", str(path)]
-    assert tool.main([*options, "--json", str(document), server.url()]) == 70
-    assert path.read_text() == "old\n"
-    assert json.loads(document.read_text())["summary"]["runs"] == 2
-
-
 # --- Prometheus' own programs ---------------------------------------------------------------------
 
 
@@ -344,21 +317,3 @@ def test_the_alert_for_what_fails_is_raised_by_an_error_page(promtool, call_tool
     }
     (tmp_path / "tests.yml").write_text(json.dumps({"rule_files": ["rules.yml"], "tests": [case]}))
     promtool("test", "rules", "tests.yml")
-
-
-def test_node_exporter_serves_the_files_of_a_directory(call_tool, tmp_path, server):
-    folder = tmp_path / "textfile"
-    folder.mkdir()
-    for label in ("a", "b"):
-        options = ["--compact", "--label", label, "--prometheus", folder / f"{label}.prom"]
-        assert call_tool(*options, server.url()).code == 0
-    port = free_port()
-    arguments = ["--collector.disable-defaults", "--collector.textfile"]
-    arguments += [f"--collector.textfile.directory={folder}", f"--web.listen-address=127.0.0.1:{port}"]
-    with debian_program("prometheus-node-exporter", arguments, port, tmp_path / "log"):
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        text = opener.open(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE).read().decode()
-    metrics = Metrics(text)
-    assert metrics.families["node_textfile_scrape_error"].samples[0].value == 0
-    assert {sample.labels["label"] for sample in metrics.all("success")} == {"a", "b"}
-    assert metrics.value("response_status_code", label="b", step="1") == 200

@@ -412,19 +412,6 @@ def test_a_stream_without_an_answer_on_a_kept_connection_fails_and_is_not_repeat
 
 
 @h2
-def test_frames_of_another_stream_without_end_are_chatter(authority):
-    def instead(c, number, stream):
-        if number % 2:
-            return False
-        c.send((c.headers(None, ("x-late", "1"), end=True) if number == 2 else c.window(1, 1)) * 1100)
-        return True
-
-    steps, _ = framed(authority, 4, instead=instead, code=75)
-    assert statuses(steps) == [200, None] * 2
-    assert all("HTTP/2 frames without a body" in step["error"]["message"] for step in steps[1::2])
-
-
-@h2
 def test_the_end_of_an_earlier_stream_is_not_the_end_of_this_one(authority):
     """Trailers and DATA of it may still come (RFC 9113 section 5.1)."""
 
@@ -441,34 +428,6 @@ def test_the_end_of_an_earlier_stream_is_not_the_end_of_this_one(authority):
     steps, asked = framed(authority, 3, instead=instead)
     assert [(step["response"]["status"], step["response"]["bytes"]) for step in steps] == [(200, 2)] * 3
     assert asked == [(0, 1), (0, 3), (0, 5)]
-
-
-@h2
-def test_credit_of_an_earlier_stream_does_not_widen_the_window_of_this_one(authority, tmp_path):
-    """It may come late, while the connection is idle and the next stream is ready to be sent."""
-    taken = []
-
-    def script(c):
-        c.read_preface()
-        c.send(c.settings(), c.window(1 << 20, 0))
-        for _ in range(2):
-            frame, total = c.read_until(HEADERS), 0
-            stream = frame.stream
-            while total < 65_535:
-                total += len(c.read_until(DATA).payload)
-            taken.append(total)
-            c.send(c.window(1 << 20, stream))
-            c.read_until(DATA, lambda frame: frame.ends)
-            answer(c, stream)
-            c.send(c.window(1 << 20, stream))
-
-    body = tmp_path / "body"
-    body.write_bytes(bytes(200_000))
-    with conversing(authority, script) as server:
-        words = ("--cacert", authority.file, "-d", f"@{body}", *AGAIN, "2", *PAUSE)
-        steps = runs_of(here(*words, server.url()))
-    assert warmth(steps) == [False, True]
-    assert taken == [65_535] * 2
 
 
 # --- proxies and chains ---------------------------------------------------------------------------

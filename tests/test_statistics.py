@@ -8,7 +8,7 @@ import statistics
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as some
 
 from checks import exact
@@ -84,16 +84,6 @@ def test_of_kept_connections_the_good_answers_count_else_those_of_new_ones():
     assert (kept.reused, kept.stat("total")) == (True, 11)
     better = tool.Summary([cold, sample(2, 11, reused=True, status=503)])
     assert (better.reused, better.none_good, better.stat("total")) == (False, False, 10)
-
-
-@quick
-@given(lists, some.integers(1, 150))
-def test_a_strip_shows_every_value_and_nothing_else(values, cells):
-    drawn = tool.Strip(values, max(values), "").draw(cells)
-    assert len(drawn) == cells
-    filled = {min(cells - 1, value * cells // max(1, max(values))) for value in values}
-    assert {place for place, char in enumerate(drawn) if char != " "} == filled
-    assert "█" in drawn and set(drawn) <= set(tool.LEVELS), "the fullest cell is full"
 
 
 def test_no_end_of_an_interval_is_rounded_to_nothing():
@@ -274,15 +264,3 @@ def test_what_goes_with_some_runs_is_counted(these, others, values, found):
     bad = made([1] * len(these), these, status=503)
     assert tool.Summary(bad + samples[len(these) :]).companion_of(503) == found
     assert tool.Summary(bad + samples[len(these) :]).companion_of(200) is None
-
-
-def test_what_may_go_with_a_run_are_the_first_short_fields_of_its_answer():
-    def kept(**fields):
-        [step] = made([1], [fields])
-        return {name: value for name, value in tool.traits_of(step).items() if value[0] in "az1"}
-
-    named = kept(Server="a", Date="x", Cookie="y", Long="z" * 41, Short="z" * 40, **{"n" * 41: "x"})
-    assert named == {"server": "a", "short": "z" * 40}
-    assert list(kept(**{f"x-{number}": "1" for number in range(20)})) == [
-        f"x-{number}" for number in range(16)
-    ]

@@ -18,7 +18,6 @@ from checks import EDGE, check_usage_error, exact, flat, parse_compact
 from conftest import PATIENCE
 from inside import tool
 from samples import sample, with_times
-from screens import SGR
 from servers import Reply, http_server, redirect, refused_port, scripted
 
 SECRET = "hunter2hunter2"
@@ -236,16 +235,6 @@ def test_standard_input_and_a_pipe_are_read_once_for_all_sides(run_tool, server,
     assert sorted(each.values("x-a") for each in server.requests) == [[], [], ["b"], ["b"]]
     types = [each.values("content-type") for each in server.requests]
     assert sorted(types) == [["a/b"], *[["application/json"]] * 3]
-
-
-def test_other_readers_of_standard_input_exclude_each_other(run_tool, server):
-    for base, side, readers in (
-        (["-d", "@-"], "-H @-", "-d and -H"),
-        (["--slo-file", "-"], "--cacert -", "--slo-file and --cacert"),
-    ):
-        result = run_tool(*base, server.url(), "--vs", side, stdin=b"total = 99999")
-        check_usage_error(result, "--versus ", f": {readers} cannot all read standard input")
-    assert server.accepted == 0
 
 
 # --- secrets --------------------------------------------------------------------------------------
@@ -507,17 +496,6 @@ def test_a_budget_holds_for_each_side(measure, authority, tls):
     assert [re.search(r" slo=(\w+)", line)[1] for line in lines] == ["pass", "fail"]
 
 
-def test_all_budgets_are_told_where_the_first_side_never_answers(measure, server):
-    budgets = ("--slo", "total=90000", "--slo", "ttfb=+10%", "--count", 6, "--metrics-only")
-    with refused_port() as port:
-        words = (*budgets, f"http://127.0.0.1:{port}/", "--vs", server.url())
-        result, document = measure(*words, code=75)
-    assert "ttfb: not judged" in result.err
-    slo = document["summary"]["slo"]
-    assert slo["thresholds_ms"] == {"total": 90000}
-    assert (slo["pass"], slo["violations"], slo["not_judged"]) == (False, [], ["ttfb"])
-
-
 def test_every_export_names_the_side(call_tool, tmp_path):
     har, metrics, traces = (tmp_path / name for name in ("har", "prom", "traces"))
     with http_server() as server, http_server() as other:
@@ -529,16 +507,6 @@ def test_every_export_names_the_side(call_tool, tmp_path):
     assert elapsed == [f'target="{server.url("/a")}",side="A"', f'target="{other.url("/b")}",side="B"']
     named = re.findall(r'"httphases\.(side|target)", *"value": *\{"stringValue": *"(\w)"', traces.read_text())
     assert sorted(named) == [("side", "A")] * 2 + [("side", "B")] * 2
-
-
-def test_the_report_fits(run_tool, server):
-    words = ("--count", 7, server.url(), "--vs", "-H 'X-Long: " + "long " * 20 + "'", "--vs", "-L")
-    report = SGR.sub("", run_tool(*words, terminal="out", columns=60).out)
-    assert max(map(len, report.replace("\r", "").splitlines())) <= 60
-    told = flat(report)
-    assert "7 rounds of 3 sides" in told and "A as given" in told
-    assert len(re.findall(r"faster|slower", told)) >= 2
-    assert "p95" not in report, "20 rounds tell it"
 
 
 def chains(side, totals, *, steps=1, wait=0):
