@@ -18,7 +18,6 @@ from servers import (
     http_server,
     redirect,
     refused_port,
-    scripted,
 )
 
 
@@ -86,25 +85,6 @@ def test_each_address_is_asked_once_in_each_round_by_lot_and_nobody_has_a_lookup
         check_step(step)
         assert step["network"]["ip"] == run["target"] and len(step["network"]["attempts"]) == 1
     assert [each["target"] for each in document["statistics"]] == addresses
-
-
-def test_no_two_are_asked_at_once(call_tool):
-    """The second is asked when the first has answered, to the last byte."""
-    asked = []
-
-    def script(peer):
-        peer.read_request()
-        asked.append(peer.sock.getsockname()[0])
-        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
-        peer.wait(0.2)
-        asked.append(peer.sock.getsockname()[0])
-        peer.send("k")
-
-    port = free_port()
-    with scripted(script, host="127.0.0.1", port=port), scripted(script, host="127.0.0.2", port=port):
-        words = (*resolved(port, ["127.0.0.1", "127.0.0.2"]), "--metrics-only", f"http://web.test:{port}/")
-        assert call_tool("--all-addresses", *words).code == 0
-    assert asked[0] == asked[1] != asked[2] == asked[3]
 
 
 def test_the_name_is_looked_up_once(run_tool):

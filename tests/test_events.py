@@ -10,8 +10,6 @@ import json
 import re
 import signal
 
-import pytest
-
 from checks import check_document, check_usage_error, flat, parse_metrics
 from conftest import PATIENCE
 from inside import tool
@@ -152,15 +150,14 @@ def test_of_several_addresses_events_stand_in_place_of_lines_and_name_them(run_t
     assert [(each["target"], each["side"]) for each in document["events"]] == [(broken, None)] * 2
 
 
-def test_the_first_changes_are_told_and_exported_and_one_line_says_that_no_more_are(run_tool, tmp_path):
+def test_the_first_changes_are_told_and_one_line_says_that_no_more_are(run_tool):
     changing = {number: Reply(503) for number in range(2, 121, 2)}
     with http_server(breaking(changing, Reply())) as server:
-        words = ("--count", "120", "--interval", "0", "--json", tmp_path / "out.json", server.url())
-        result = run_tool(*words, terminal="out", columns=100)
-    live, _, report = result.out.partition("Step 1:")
-    assert len(events_in(live)) == len(result.json(tmp_path / "out.json")["events"]) == 100
+        result = run_tool("--count", "120", "--interval", "0", server.url(), terminal="out", columns=100)
+    live, _, report = SGR.sub("", result.out).partition("Step 1:")
+    assert len(events_in(live)) == 100
     assert live.count("further changes are only counted") == 1
-    rows = re.search(r" Not good 60 of 120 runs: run (.*?)…", flat(SGR.sub("", report)))[1]
+    rows = re.search(r" Not good 60 of 120 runs: run (.*?)…", flat(report))[1]
     assert re.findall(r"(\d+) \(503\)", rows) == [str(each) for each in range(2, 17, 2)]
 
 
@@ -180,48 +177,32 @@ def test_metrics_lines_of_a_series_say_when_their_steps_began_and_others_do_not(
 # --- real changes of real servers -----------------------------------------------------------------
 
 
-def watch(process, until, times=1):
-    """Read lines of a running series until so many have matched."""
-    for line in process.stdout:
-        times -= re.search(until, line.decode()) is not None
-        if not times:
-            return
-    raise AssertionError(f"the series ended before a line with {until}")
+def test_a_server_in_the_place_of_another_is_one_outage_and_its_certificate_is_told(
+    start_tool, authority, tmp_path
+):
+    def watch(until, times):
+        """Read lines of the series until so many have matched."""
+        for line in process.stdout:
+            times -= until in line
+            if not times:
+                return
+        raise AssertionError(f"the series ended before a line with {until}")
 
-
-@pytest.fixture
-def watching(start_tool, tmp_path):
-    """Start a series without end; `.finish()` interrupts it and returns its document."""
-
-    def start(*options, **settings):
-        path = tmp_path / "watched.json"
-        words = ("--duration", "5m", "--interval", "0.05", "--metrics-only", "--json", path, *options)
-        process = start_tool(*words, **settings)
-
-        def finish():
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=PATIENCE)
-            assert process.returncode == 130
-            return check_document(json.loads(path.read_text()))
-
-        process.finish = finish
-        watch(process, "^Run 3 ")
-        return process
-
-    return start
-
-
-def test_a_server_in_the_place_of_another_is_one_outage_and_its_certificate_is_told(watching, authority):
-    port, (old, new) = free_port(), (authority.context(common_name=name) for name in ("old", "shop.example"))
+    path, port = tmp_path / "out.json", free_port()
+    old, new = (authority.context(common_name=name) for name in ("old", "shop.example"))
     with http_server(port=port, tls=old) as server:
-        process = watching("--cacert", authority.file, server.url())
-    watch(process, "error=network", 2)
+        words = ("--duration", "5m", "--interval", "0.05", "--metrics-only", "--json", path)
+        process = start_tool(*words, "--cacert", authority.file, server.url())
+        watch(b"status=200", 3)
+    watch(b"error=network", 2)
     with http_server(port=port, tls=new):
-        watch(process, "status=200", 2)
-        document = process.finish()
+        watch(b"status=200", 2)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+    document = check_document(json.loads(path.read_text()))
     events = events_of(document)
     shown = [run["steps"][0]["network"]["cert_sha256"] for run in document["runs"]]
-    assert shown[0] != shown[-1]
+    assert (process.returncode, shown[0] != shown[-1]) == (130, True)
     (_, _, broke), *_ = [each for each in events if each[1] == "status"]
     assert re.fullmatch(r"200 -> failed in [a-z]+ \(200 for \d+ runs, [\d.]+ m?s\)", broke)
     [(back, _, again)] = [each for each in events if each[1] == "recovered"]

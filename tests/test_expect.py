@@ -64,22 +64,8 @@ def test_expect_says_which_last_status_is_good(call_tool):
 
 
 def test_an_expectation_that_is_none_is_a_usage_error(call_tool):
-    wrong = [
-        "",
-        ",",
-        "200,",
-        "200 404",
-        "200-",
-        "299-200",
-        "2xx-3xx",
-        "20",
-        "2000",
-        "2x",
-        "0xx",
-        "099",
-        "+200",
-    ]
-    for expect in (*wrong, "2\u0660\u0660", "2xx\n2xx"):
+    wrong = "200, 200;404 200- 299-200 2xx-3xx 20 2000 2x 0xx 099 +200 ok 2\u0660\u0660".split()
+    for expect in (*wrong, "", "200 404", "2xx\n2xx"):
         result = call_tool("--expect", expect, "http://127.0.0.1:9/")
         check_usage_error(result, "--expect", "expected statuses: 200, 2xx, 200-299 or 2xx,401")
 
@@ -126,7 +112,6 @@ def test_a_relative_budget_is_said_to_be_judged_without_error_pages(call_tool, t
         budget = ["--compact", *OFTEN, "--slo", "total=+9900%"]
         sides = [*budget, "--vs", server.url("/flap"), server.url()]
         assert "of 40 answers 4 were error pages (503)" in unframed(call_tool(*sides).out)
-        assert call_tool(*sides, "-f").code == 22
         assert call_tool("--compact", *OFTEN, "--json", path, server.url()).code == 0
         both = call_tool(*budget, "--slo", "total.max=9000", "--baseline", path, server.url("/flap"))
         assert both.code == 0 and FIFTH in unframed(both.out), "each answer counts once"

@@ -149,26 +149,6 @@ def test_a_head_is_the_same_in_whatever_pieces_it_comes(lines, sizes):
     assert repr(outcomes[0]) == repr(outcomes[1])
 
 
-@steadily
-@given(st.lists(st.binary(min_size=1, max_size=40), max_size=8), st.binary(max_size=9))
-def test_chunks_are_counted_to_the_byte(chunks, rest):
-    assume(b"\n" not in rest)
-    coded = b"".join(b"%x;%s\r\n%s\r\n" % (len(chunk), rest.replace(b"\r", b""), chunk) for chunk in chunks)
-    log = tool.Log()
-    tool.read_body_in_chunks(reader_of(coded + b"0\r\n\r\n"), log)
-    assert log.received == sum(map(len, chunks))
-
-
-@steadily
-@given(st.lists(st.binary(max_size=9) | st.integers(-9, 99).map(lambda value: b"%d" % value), max_size=3))
-def test_a_content_length_is_refused_or_a_number(values):
-    headers = [("Content-Length", value) for value in values]
-    found = attempt(tool.content_length, headers, errors=tool.NetworkError)
-    assert found is None or isinstance(found, tool.NetworkError) or found >= 0
-    if len(set(values)) > 1 and not any(b"," in value for value in values):
-        assert isinstance(found, tool.NetworkError)
-
-
 def test_a_certificate_with_changed_bytes_is_read_or_is_none(authority):
     choice = random.Random(1)
     pem = authority.certificate(common_name="localhost").read_text()

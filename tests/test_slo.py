@@ -111,14 +111,6 @@ def test_a_violated_budget_fails_and_names_the_keys_in_alphabetical_order(call_t
     assert slo["thresholds_ms"] == {"total": 0.001, "ttfb": 0.001, "wait": 0.0015, "xfer": 90000}
 
 
-def test_without_budgets_nothing_speaks_of_them(call_tool, chain, tmp_path):
-    path = tmp_path / "out.json"
-    for mode in (["--metrics-only"], ["--compact"], []):
-        result = call_tool(*mode, "--json", path, chain.url())
-        assert not re.search(r"\bslo\b", result.out.lower())
-        assert "slo" not in result.json(path)["summary"]
-
-
 def test_a_chain_is_judged_by_its_last_response_alone(call_tool, server, authority, tls):
     with http_server({"/": redirect(server.url())}, tls=tls) as first:
         words = ("-L", "--slo", "tls=0.001,dns=0.000001", "--metrics-only", "--cacert", authority.file)

@@ -579,13 +579,6 @@ def test_a_count_that_cannot_decide_a_gate_is_refused(call_tool, server):
         server.requests.clear()
 
 
-def test_sides_are_unlike_by_their_good_answers_if_there_are_such():
-    one, two = [20_000] * 8 + [None] * 12, [20_000] * 20
-    assert held(one, two)[1].verdict == held(two, one)[1].verdict == "no_difference"
-    assert held([None] * 20, two)[1].verdict == "unlike"
-    assert held(APART, APART[::-1])[1].verdict == "too_few", "the good ones are alike, in other rounds"
-
-
 def test_a_sentence_says_which_is_better_and_by_which_phases():
     def sentence(own, other):
         return tool.verdict_sentence(tool.compare(own, other, 1))
