@@ -779,7 +779,7 @@ class Network(NamedTuple):
     attempts: tuple[Attempt, ...]
     tls: TlsInfo
     rtt_us: int | None
-    retransmits: int | None
+    retransmits: int | None  # without those of segments that had arrived already (RFC 2883)
     reused: bool | None = None  # the connection was kept from an earlier run; None where none is kept
     reuse_refused: str | None = None  # why a kept connection was not used
     idle_us: int | None = None  # how long a kept connection had carried no request
@@ -6319,7 +6319,7 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
 def describe_network(current: CurrentStep, history: Log, options: Options, evidence: Evidence) -> Network:
     """Gather what is known of the connection."""
     last, at_start = evidence.ended, evidence.connected if history.kept else JUST_CONNECTED
-    retransmits = last and last.since(at_start, "retransmits")
+    lost = last and max(0, last.since(at_start, "retransmits") - last.since(at_start, "duplicates"))
     port = None
     if current.route.unix_socket is None:
         port = current.route.first_hop(current.request.url)[1]
@@ -6330,7 +6330,7 @@ def describe_network(current: CurrentStep, history: Log, options: Options, evide
         attempts=history.attempts,
         tls=tls_info(history, options),
         rtt_us=last and last.rtt_us,
-        retransmits=retransmits,
+        retransmits=lost,
         reused=history.kept if options.series.reuse else None,
         reuse_refused=current.refused,
         idle_us=history.idle // 1000 if history.kept else None,
@@ -8756,7 +8756,7 @@ FAMILIES = {  # name and HELP, which is the same in all files: Prometheus compla
     "response_status_code": "Status code of the response; of a series the largest.",
     "response_body_size_bytes": "Size of the body as transferred; of a series the last run's.",
     "tcp_rtt_seconds": "Smallest round trip that the kernel saw on the connection.",
-    "tcp_retransmits": "Segments that the kernel sent again on the connection.",
+    "tcp_retransmits": "Segments that the kernel sent again, and that had not arrived.",
     "cert_not_after_timestamp_seconds": "When the first of the server's certificates ends.",
     "success": "Whether no step failed and the last answer was good, in all runs.",
     "elapsed_seconds": "Time of all steps together; of a series the median.",
