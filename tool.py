@@ -3308,6 +3308,9 @@ def explain_lookup(
     elif error.errno == socket.EAI_NONAME:
         message = f"the name {host} was not found"
         hint = f"Check the spelling, the name servers of this machine{listed}, and its way to them."
+    ports = [str(port) for name, port in options.overrides if name == host]
+    if ports:
+        hint = f"--resolve has an address for port {', '.join(ports)} of it alone. {hint}"
     if resolver and resolver.search and not host.endswith(".") and error.errno != socket.EAI_AGAIN:
         was = "was" if host.count(".") < resolver.ndots else "may have been"
         domains = clip(", ".join(resolver.search))
@@ -7663,12 +7666,14 @@ def closed_window(case: Case) -> Found:
 
 
 def silences(case: Case) -> Found:
-    """Find a long silence within the response."""
-    longest = case.evidence.pause
+    """Find a long silence within the response, but none that its early end explains."""
+    longest, error = case.evidence.pause, case.step.error
+    if error and error.kind != "timeout":
+        return
     where = f"after {size_text(longest.received)} of the body" if longest.received else "before the body"
     text = f"the server sent nothing for {length_text(longest.us)} {where}"
     if case.rtt:  # there is a path, on which something may be lost
-        text += ", or what it sent was lost and came again"
+        text += f", or what it sent was lost{'' if error else ' and came again'}"
     if longest.us >= max(SLOW_US, SLOW_TRIPS * case.rtt):
         # The instants are the kernel's, turned into ours one by one: they may lie some us apart.
         yield Finding("stalled", "xfer", min(longest.us, case.xfer), "seen", text)
@@ -9883,10 +9888,10 @@ def fold(text: str, width: int) -> list[str]:
 
 
 def begin_with_own(line: str) -> str:
-    """Return a line that does not begin with words for a CI runner (`::error::`, `##vso[…]`), which the other
-    side may have written so that they come first where a line is folded.
+    """Return a line that does not begin with a command for a CI runner (`::error file=…::`, `##vso[…]`), which
+    the other side may have written so that it comes first where a line is folded. An address (`::1`) is none.
     """
-    return re.sub(r"^((?:\x1b\[[0-9;]*m| )*)(?=::|##)", r"\1\\", line)
+    return re.sub(r"^((?:\x1b\[[0-9;]*m| )*)(?=::[A-Za-z-]+( .*)?::|##)", r"\1\\", line)
 
 
 class Painter:

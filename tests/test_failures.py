@@ -106,6 +106,11 @@ ZONE = {
 NAMES = {
     "unknown": (["http://unknown.test/"], ["unknown.test", "not found"], ["spelling"]),
     "unknown-in-a-family": (["-6", "http://unknown.test/"], ["no such name|not found"], ["spelling"]),
+    "at-another-port": (
+        ["--resolve", "unknown.test:443:127.0.0.1", "http://unknown.test/"],
+        ["not found"],
+        ["--resolve has an address for port 443 of it alone", "spelling"],
+    ),
     "without-address": (["http://empty.test/"], ["no address", "empty.test"], ["know the name"]),
     "no-ipv6": (["-6", "http://four.test/"], ["four.test", "IPv6"], ["-6"]),
     "no-ipv4": (["-4", "http://six.test/"], ["six.test", "IPv4"], ["-4"]),
