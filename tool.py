@@ -7558,7 +7558,7 @@ def slow_proxy(case: Case) -> Found:
 def old_tls(case: Case) -> Found:
     """Find the round trip that a TLS before 1.3 takes more, where the time shows it."""
     version = case.step.network.tls.version
-    if version and version != "TLSv1.3" and case.tls >= TLS12_TRIPS * case.rtt:
+    if case.is_direct and version and version != "TLSv1.3" and case.tls >= TLS12_TRIPS * case.rtt:
         text = f"{version.replace('v', ' ')} takes a round trip more than TLS 1.3 would"
         yield Finding("tls12", "tls", case.rtt, "seen", text)
 
@@ -7591,7 +7591,9 @@ def held_back(case: Case) -> Found:
     acknowledged. The kernel here waits 40 ms for data that an acknowledgment could go with (section 4.2.3.2).
     """
     tls, in_order = case.step.network.tls, not case.grown("disorder", "sent", "ended")
-    if case.step.error or case.rtt >= HELD_BACK_RTT_US or not in_order or case.lossy & {"wait", "xfer"}:
+    if case.step.error or not case.is_direct or not in_order:  # the path behind a proxy is not known
+        return
+    if case.rtt >= HELD_BACK_RTT_US or case.lossy & {"wait", "xfer"}:
         return
     # Until the answer began, and from then on: how many segments came, and how many acknowledgments left.
     came, rest = case.grown("segments_in", "sent", "answered"), case.grown("segments_in", "answered", "ended")
@@ -7724,7 +7726,9 @@ RULES = (
     failed_address,
     long_lookup,
     slow_proxy,
+    old_tls,
     slow_tls,
+    held_back,
     slow_server,
     upload,
     closed_window,
@@ -7732,15 +7736,13 @@ RULES = (
     short_of_cpu,
 )
 SLOWNESS = ("proxy", "server", "upload", "nagle", "stalled")  # as a wait for a CPU may look
-DIRECT_RULES = (old_tls, held_back)  # behind a proxy the round trip is that to it
 
 
 def step_findings(step: Step) -> tuple[Finding, ...]:
     """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
     case = Case(step)
-    rules = (*RULES, *DIRECT_RULES) if case.is_direct else RULES
-    made = [found for rule in rules for found in rule(case) if found.cost_us >= case.least]
-    if any(found.id == "starved" for found in made):  # which explains what is no longer
+    made = [found for rule in RULES for found in rule(case) if found.cost_us >= case.least]
+    if any(found.id == "starved" for found in made):  # which explains what was no longer than it
         made = [found for found in made if found.id not in SLOWNESS or found.cost_us > step.starved_us]
     return tuple(sorted(made, key=lambda found: -found.cost_us))
 

@@ -733,6 +733,7 @@ RECORDED = {
     "an answer that waits for the tickets' acknowledgement": row(
         "0 0.1 2 41.7 0", "nagle wait 41.3", base=TICKETS
     ),
+    "a longer one behind a proxy": row("0 0.1 2 50.3 0", "server 50.1", base=TICKETS, proxy=True),
     "one over an older TLS": row("0 0.1 2 41.7 0", base=TICKETS, tls=TLS12),
     "one on a kept connection": row("- - - 41.7 0", base=TICKETS, kept=True),
     "one that came in small segments": row(
