@@ -9890,7 +9890,7 @@ def fold(text: str, width: int) -> list[str]:
 
 
 def begin_with_own(line: str) -> str:
-    """Return a line that does not begin with a command for a CI runner (`::error file=…::`, `##vso[…]`), which
+    """Return a line that does not begin with a command for a CI runner (`::error …::`, `##vso[…]`), which
     the other side may have written so that it comes first where a line is folded. An address (`::1`) is none.
     """
     return re.sub(r"^((?:\x1b\[[0-9;]*m| )*)(?=::[A-Za-z-]+( .*)?::|##)", r"\1\\", line)
