@@ -907,7 +907,7 @@ class Step(NamedTuple):
     span_id: str | None = None  # in the trace of its run
     expected: tuple[range, ...] = GOOD_STATUSES
     notes: tuple[str, ...] = ()  # what was wrong with the answer, though it could be read
-    page: str = ""  # how the text of an error page begins
+    page: str = ""  # how the text begins of an error page, or of another answer that was not expected
     turn: Turn = Turn()  # of its run
     findings: tuple[Finding, ...] = ()
 
@@ -2862,7 +2862,8 @@ class Log:
     an instant tells that a value is there, the value comes first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, expected: tuple[range, ...] = GOOD_STATUSES) -> None:
+        self.expected = expected  # statuses: of the body of another one the beginning is kept
         self.hop_phases: tuple[str, ...] = ()  # the phase that each hop belongs to, in the order of opening
         self.looks_up = False  # a resolver is asked
         self.hop_looking_up = 0  # the number of the hop that asks it
@@ -2883,7 +2884,7 @@ class Log:
         self.first_byte: int | None = None  # of the final response
         self.response: Response | None = None  # its header section is whole
         self.received = 0  # bytes of the body
-        self.page = b""  # how the body of an error page begins, where it is text
+        self.page = b""  # how the body begins, if it is text and the status was not expected
         self.gaps: tuple[tuple[int, int], ...] = ()  # from when until when bytes waited for one before them
         self.pause = Pause(0, 0)  # the longest one within the response
         self.done: int | None = None  # the last byte of the body
@@ -4514,9 +4515,11 @@ PAGE_TYPES = ("/html", "/plain", "/json", "/xml", "+json", "+xml")  # how a type
 
 
 def wants_page(log: Log) -> bool:
-    """Tell whether what comes next of the body is to be kept: it is the beginning of an error page."""
+    """Tell whether what comes next of the body is to be kept: it is the beginning of an error page, or of
+    another answer that --expect refuses.
+    """
     response = log.response
-    if log.received >= MAX_PAGE or response is None or response.status < 400:
+    if log.received >= MAX_PAGE or not response or any(response.status in each for each in log.expected):
         return False
     encoded = (response.get("content-encoding") or "identity").lower() != "identity"
     # No pattern: to compile one takes 0.1 ms or more, and more of the body may be to come.
@@ -6175,7 +6178,7 @@ def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
     if options.propagate:
         parent = f"00-{options.trace_id}-{span_id}-01"  # W3C Trace Context: version, trace, span, sampled
         request = request._replace(headers=(*request.headers, ("traceparent", parent.encode("ascii"))))
-    return CurrentStep(number, asked, request, route, Log(), wall_clock(), span_id=span_id)
+    return CurrentStep(number, asked, request, route, Log(options.expected), wall_clock(), span_id=span_id)
 
 
 def warm_lookup() -> None:

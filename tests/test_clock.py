@@ -130,5 +130,5 @@ def test_a_kept_connection_on_which_nothing_began_yet_has_no_time_of_connecting(
     """The deadline, or a lack of memory, may come between taking the connection and using it."""
     log = tool.Log()
     log.connected = tool.Connected(5_000, None, None, None)
-    evidence = tool.gather_evidence(log.history(), None, log.timing)
+    evidence = tool.gather_evidence(log.history(), None, log.timing, "a.test")
     assert evidence.connected_us is None

@@ -256,6 +256,11 @@ def test_an_error_page_in_small_frames_of_http2_is_shown_whole(call_tool, author
         assert pages(call_tool("--cacert", authority.file, server.url())) == [NGINX_SAYS]
 
 
+def test_an_answer_that_expect_refuses_says_why(call_tool):
+    reply = Reply(200, b'{"status": "degraded"}', [JSON])
+    assert says(call_tool, reply, "--expect", "204") == ['{"status": "degraded"}']
+
+
 def test_of_a_long_page_the_beginning_is_shown(call_tool):
     page = b'{"detail": "no \n\t such user"}' + b" word" * 100_000
     [shown] = says(call_tool, Reply(404, page, [JSON]))
