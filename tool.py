@@ -9168,13 +9168,11 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
         verdict = Span("verified with --cacert" if info.custom_ca else "verified", "good")
     yield "TLS", (agreed, verdict)
     if info.chain:
-        own = certificate_line(info.chain[0], now)
-        ends = [(each.not_after, index) for index, each in enumerate(info.chain) if each.not_after]
-        _, first = min(ends, default=(None, 0))
-        if first:
-            own += (Span("; further up the chain "), *certificate_line(info.chain[first], now))
+        own, first = certificate_line(info.chain[0], now), info.first_to_end
+        if first and first != info.chain[0]:
+            own += (Span("; further up the chain "), *certificate_line(first, now))
         yield "Certificate", own
-        if not (info.version or info.verified):
+        if not info.version:
             yield "Chain", chain_text(info.chain)
     if info.client_cert is not None:
         unsent = "not sent" if info.wanted else "not asked for"
