@@ -10123,14 +10123,19 @@ class StatusLine:
             self.stream = None
 
 
-def say(message: str, speaker: str = "httphases: ") -> None:
-    """Print one line on stderr, if it is still open."""
+def print_aside(text: str) -> None:
+    """Print on stderr, if it is still open."""
     if sys.stderr is None:  # print(file=None) would mean stdout
         return
     try:
-        print(speaker + visible(message), file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
     except (OSError, ValueError):
         pass
+
+
+def say(message: str, speaker: str = "httphases: ") -> None:
+    """Print one line on stderr."""
+    print_aside(speaker + visible(message))
 
 
 def warn(options: Options, *messages: str) -> None:
@@ -10605,12 +10610,12 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
         frame = frame.tb_next
     where = f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else "?"
     say(f"internal error: {type(error).__name__} at {where} (HTTPHASES_TRACEBACK=1 shows where it came from)")
-    if environ.get("HTTPHASES_TRACEBACK") == "1" and sys.stderr is not None:
+    if environ.get("HTTPHASES_TRACEBACK") == "1":
         import traceback
 
+        calls = "".join(traceback.format_tb(error.__traceback__))
         # Not the exception's own words: they may hold a credential.
-        print("Traceback (most recent call last):", file=sys.stderr)
-        print("".join(traceback.format_tb(error.__traceback__)) + type(error).__name__, file=sys.stderr)
+        print_aside(f"Traceback (most recent call last):\n{calls}{type(error).__name__}")
 
 
 def main(argv: Sequence[str] | None = None, take_store: TakeStore = lambda: None) -> int:

@@ -96,3 +96,5 @@ def test_an_internal_error_is_one_line_and_70(run_tool, server, tmp_path, traceb
     assert internal.startswith("httphases: internal error: LookupError at sitecustomize.py:7 (")
     assert ("Exception ignored" in result.err) is traceback
     assert said[-1] == "LookupError" if traceback else len(said) == 1
+    full = ["sh", "-c", '"$@" 2>/dev/full', "sh"]
+    assert run_tool("--compact", server.url(), env=env, within=full).code == 70
