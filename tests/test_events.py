@@ -57,6 +57,8 @@ def test_a_run_that_ends_in_another_way_than_the_one_before_is_an_event():
         (12, "status", "204 -> 503 (204 for 2 runs, 1.0 s)"),
         (13, "recovered", "503 -> 200 (503 for 1 run, 500 ms)"),
     ]
+    earlier = run(2, 502)._replace(started_at=START - datetime.timedelta(hours=1))  # the clock was set back
+    assert told([run(1), earlier]) == [(2, "status", "200 -> 502 (200 for 1 run, 0.0 ms)")]
 
 
 def test_what_a_server_shows_is_said_when_it_was_not_seen_before():
