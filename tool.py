@@ -7799,7 +7799,7 @@ def chain_findings(run: Run) -> tuple[Finding, ...]:
 # ---------------------------------------------------------------------------------------------------------
 # 25c. Events. The last steps of runs -> what has changed from one run to the next.
 def span_text(begin: datetime.datetime, end: datetime.datetime) -> str:
-    return length_text(max(0, (end - begin) / datetime.timedelta(microseconds=1)))  # the clock may be set back
+    return length_text(max(0, (end - begin) / datetime.timedelta(microseconds=1)))  # clocks are set back
 
 
 def whole_ms(us: float) -> str:
