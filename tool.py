@@ -249,7 +249,7 @@ __version__ = "4.0.0"
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 2a. Vocabulary. The words and limits that several sections share.
+# 2a. Vocabulary. Words and limits, side by side; what one section alone knows of may stand there.
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
 LINE_KEYS = ("dns", "connect", "tls", "ttfb", "total")  # of compact and metrics lines
 SLO_KEYS = ("dns", "connect", "tls", "ttfb", "wait", "xfer", "total")
@@ -266,7 +266,7 @@ REDIRECTS = (301, 302, 303, 307, 308)  # RFC 9110 section 15.4: those that name 
 MAX_REDIRECTS = 10
 DEFAULT_MAX_TIME = 20.0  # seconds
 DEFAULT_INTERVAL = 1.0  # seconds
-DEFAULT_ROUNDS = 20  # of several sides: what p95 needs
+DEFAULT_ROUNDS = 20  # of --versus and --baseline: what p95 needs
 ADDRESS_MAX_TIME = 5.0  # seconds for each of a name's addresses, so that a dead one does not cost 20
 MAX_ADDRESSES = 32  # addresses of a name
 MAX_COUNT = 10_000  # runs
@@ -609,7 +609,7 @@ class Identity(NamedTuple):
 
 
 class Options(NamedTuple):
-    """The command line, validated. `family` is a socket.AF_* constant; `environ` is what was given."""
+    """The command line, validated. `family` is a socket.AF_* constant, `environ` the environment."""
 
     request: Request
     secrets: Secrets
@@ -639,7 +639,7 @@ class Options(NamedTuple):
     cert_days: int | None = None
     resource: Mapping[str, str] = {}  # what the traces of --otlp are of, by OpenTelemetry's names
     propagate: bool = False  # each request names its span
-    trace_id: str | None = None  # of the run under way
+    trace_id: str | None = None  # of the run under way: all else is the same in each
     expected: tuple[range, ...] = GOOD_STATUSES  # of the last step
 
 
@@ -1048,7 +1048,7 @@ class Verdict(NamedTuple):
 class Distribution(NamedTuple):
     """The statistics of a key, or of a difference (us); None where there are too few values."""
 
-    stats: Mapping[str, float | None]  # of an earlier series, and of the difference to it, the median alone
+    stats: Mapping[str, float | None]  # only the median, of an earlier series and of the difference to it
     interval: tuple[float, float] | None  # holds the median with 95 % confidence
     n: int  # how many values; of two series the smaller number
 
@@ -1232,7 +1232,7 @@ FOREIGN_BEGINS, FOREIGN_ENDS = "\ufdd0", "\ufdd1"
 def foreign(text: bytes | str) -> str:
     """Return words of the other side, or of a URL, for a message or a hint: `shown_words` masks them there.
 
-    Of a megabyte so much is kept that a credential which begins in what will be seen is whole.
+    At most MAX_KEPT characters are kept: enough that no credential is cut before it is masked.
     """
     if isinstance(text, bytes):
         text = decode(text)
@@ -1252,8 +1252,8 @@ def shown_words(text: str, secrets: Secrets) -> str:
     )
 
 
-# By record, the fields that are not masked: their text is the user's, this machine's or this program's own.
-# All other text in a step's records came from the other side.
+# By record, the fields that `masked` leaves alone: they hold no words of the other side, or `shown_url`,
+# `shown_words` and the like have masked these.
 OWN_TEXT = {
     "Step": (
         *("url", "request", "sent_headers", "route", "error", "span_id", "expected", "notes", "turn"),
@@ -1412,13 +1412,6 @@ def parse_number(text: str, zero: bool = False, unit: str = "") -> float:
     if text.startswith("-") or value == float("inf") or not (value or zero):
         raise ValueError("is not a positive finite number")
     return value
-
-
-def suggest(word: str, others: Iterable[str], mark: str = "", alike: float = 0.6) -> str:
-    """Ask whether the nearest of other words was meant, with `mark` before it; "" if none is so `alike`."""
-    difflib = optional("difflib")  # only for slips, so not imported at every start
-    near = difflib.get_close_matches(word[:MAX_NAMED].lower(), others, 1, alike) if difflib else []
-    return f"; did you mean {mark}{near[0]}?" if near else ""
 
 
 BUDGET_KEYS = {key: [key, *(f"{key}.{statistic}" for statistic in SLO_STATS)] for key in SLO_KEYS}
@@ -1853,8 +1846,8 @@ def parse_resolve(text: str) -> tuple[tuple[str, int], str]:
 def read_overrides(
     args: argparse.Namespace, place: tuple[str, int]
 ) -> tuple[dict[tuple[str, int], str], tuple[str, ...]]:
-    """Return the address that --resolve gives last for each host and port; with --all-addresses, apart from
-    these, all that it gives for the `place` of the URL. Raises UsageError.
+    """Return what --resolve gives: by host and port the last address; apart from these, with
+    --all-addresses, all addresses for the URL's own `place`. Raises UsageError.
     """
     entries = list(map(parse_resolve, args.resolve))
     own = place if args.all_addresses else None
@@ -1921,7 +1914,7 @@ def detect_type(data: bytes, extension: str) -> str:
         if whole and re.match(r"[ \t\r\n]*[\[{\"0-9tfn-]", text):
             import json
 
-            # Numbers stay text: int() may refuse 5,000 digits, which are JSON. It refuses NaN, which is not.
+            # Numbers stay text: int() may refuse 5,000 digits. It refuses NaN too, which is no JSON.
             json.loads(text, parse_constant=int, parse_int=str, parse_float=str)
             return "application/json"
     except (ValueError, RecursionError):  # it is no UTF-8, or no JSON
@@ -2076,33 +2069,6 @@ def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
     return Identity(certificate, key, password)
 
 
-def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
-    """Have a context show a client certificate where it is asked for one; raises UsageError."""
-    asked = []
-
-    def password() -> bytes:  # without it OpenSSL would ask on the terminal
-        asked.append(True)
-        return identity.password
-
-    certificate, key = f"--cert '{identity.certificate}'", f"'{identity.key}'"
-    try:
-        context.load_cert_chain(identity.certificate, identity.key, password)
-    except (OSError, ValueError) as error:  # ValueError: OpenSSL has room for 1,024 bytes of a password
-        if refusal_of(error):
-            raise
-        if not isinstance(error, ssl.SSLError):
-            wrong = f"{certificate} with the key in {key}: {reason_of(error)}"
-        elif "MISMATCH" in (error.reason or ""):
-            wrong = f"{key} is not the key of the first certificate in {certificate}"
-        elif asked and not identity.password:
-            wrong = f"the key in {key} is encrypted: name a file with its password, --key-password-file PATH"
-        elif asked:
-            wrong = f"the key in {key} is encrypted: the first line of --key-password-file does not open it"
-        else:
-            wrong = f"{certificate} must hold a certificate and {key} its private key (--key), both in PEM"
-        raise UsageError(wrong) from None
-
-
 # ---------------------------------------------------------------------------------------------------------
 # 8d. Arguments for monitoring. What OpenTelemetry's variables say.
 def whole_characters(text: str) -> str:
@@ -2146,7 +2112,7 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
 
     data, shown = read_local("--baseline", path, seconds), f"--baseline '{path}'"
     try:
-        # All numbers as float: int() takes hours for millions of digits. It refuses NaN, which is not JSON.
+        # All numbers as float: int() takes hours for millions of digits. It refuses NaN, which is no JSON.
         export = json.loads(data, parse_int=float, parse_constant=int)
         version = export["schema_version"]
         if version is True or version != 1:
@@ -2361,8 +2327,10 @@ def instead_of(name: str) -> str:
         names, _, hint = " ".join(entry.split()).partition(" = ")
         if name in names.split():
             return hint
-    near = suggest(name.lstrip("-"), [each[2:] for each in NAMES if each.startswith("--")], "--", 0.66)
-    return near.removeprefix("; ") or "--help lists the options there are"
+    difflib = optional("difflib")  # only for slips, so not imported at every start
+    known, word = [each[2:] for each in NAMES if each.startswith("--")], name.lstrip("-")[:MAX_NAMED].lower()
+    near = difflib.get_close_matches(word, known, 1, 0.66) if difflib else []
+    return f"did you mean --{near[0]}?" if near else "--help lists the options there are"
 
 
 def split_words(words: Iterable[str]) -> Iterator[str]:
@@ -2743,6 +2711,7 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
     """Return the options of a side; raises UsageError as for a command line of its own."""
     given = {name: value for name, value in vars(own).items() if value not in (None, False, [])}
     merged = argparse.Namespace(**{**vars(args), **given})
+    # What the side says replaces it; --resolve adds to it; -4 takes the place of -6.
     merged.resolve = args.resolve + own.resolve
     if own.ipv4 or own.ipv6:
         merged.ipv4, merged.ipv6 = own.ipv4, own.ipv6
@@ -2856,7 +2825,7 @@ def counter_at(info: bytes, offset: int, form: str = "@I") -> Any:
 
 class Log:
     """What has happened in one step so far: the measuring thread notes it, the waiting one only `shut`. Any
-    thread may take a `history`.
+    thread may take a `copy`.
 
     Its values do not change: each is replaced by one assignment, which is one step for other threads. Where
     an instant tells that a value is there, the value comes first.
@@ -2907,7 +2876,7 @@ class Log:
         if until - since > self.pause.us * 1000:
             self.pause = Pause((until - since) // 1000, self.received)
 
-    def count(self, field: str) -> None:
+    def keep_counters(self, field: str) -> None:
         """Keep the kernel's counters of this moment. It takes 1-16 us: not to be called near an instant."""
         self.tcp_info = {**self.tcp_info, field: read_tcp_info(self.connected.socket)}
 
@@ -2924,7 +2893,7 @@ class Log:
     def fail(self, error: NetworkError, at: int) -> None:
         self.error, self.stopped = error, at
 
-    def history(self) -> Log:
+    def copy(self) -> Log:
         """Return a copy, of one moment."""
         found = Log()
         vars(found).update(vars(self))
@@ -3130,7 +3099,7 @@ def der_name(element: Der) -> list[tuple[str, str]]:
 
 
 def name_text(name: Der) -> str:
-    """Write a distinguished name as RFC 4514 does, the last part first."""
+    """Write a distinguished name, the last part first as RFC 4514 has it, but without its escapes."""
     return ", ".join(f"{kind}={value}" for kind, value in reversed(der_name(name)))
 
 
@@ -3251,11 +3220,6 @@ NO_CONNECTION_HINT = (
     "Nothing came back: a firewall drops packets, the host is down, or the service is too busy."
 )
 LOOKUP_HINT = "Check the resolver of this machine."
-
-
-def words_of_system(error: Exception) -> str:
-    """Put an error of the system in words, lower case, to follow what it happened to."""
-    return refusal_of(error) or reason_of(error).lower()
 
 
 def explain_refusal(error: BaseException) -> NetworkError | None:
@@ -3498,7 +3462,7 @@ def certificate_name(certificate: Certificate) -> str:
 def validity_error(failure: TlsFailure) -> NetworkError:
     """Say which certificate of the chain expired (10), or is not valid yet (9)."""
     now, early = wall_clock(), failure.code == 9
-    verdict, place = "is not valid yet" if early else "expired", "on the server"
+    verdict, where = "is not valid yet" if early else "expired", "on the server"
     message = f"a certificate {verdict}"
     moments = [(each, each.not_before if early else each.not_after) for each in failure.chain]
     wrong = [(each, moment) for each, moment in moments if moment and (moment > now) == early]
@@ -3511,11 +3475,11 @@ def validity_error(failure: TlsFailure) -> NetworkError:
             message = f"a certificate further up the chain {when}: {foreign(certificate_name(each))}"
         message += f" ({field} {moment:{TO_THE_SECOND}}, this machine's time {now:{TO_THE_SECOND}})"
     elif moments and all(moment for _, moment in moments):  # one that was not sent, but is trusted here
-        place = "in this machine's trust store (package ca-certificates)"
+        where = "in this machine's trust store (package ca-certificates)"
         if failure.options.ca_bundle is not None:
-            place = "in the bundle given with --cacert"
-        message = f"a CA certificate {place} {verdict}"
-    hint = f"Check this machine's date, then {'the certificate' if early else 'renew it'} {place}."
+            where = "in the bundle given with --cacert"
+        message = f"a CA certificate {where} {verdict}"
+    hint = f"Check this machine's date, then {'the certificate' if early else 'renew it'} {where}."
     return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
 
 
@@ -3595,6 +3559,7 @@ def tls_words(reason: str, failure: TlsFailure) -> tuple[str, str]:
     if reason == "handshake_failure" and "wanted" in failure.stream.tap.happened and not sent:
         reason = "certificate_required"  # TLS 1.2 has no alert for it
     words, hint = TLS_FAILURES.get(reason, (usual, TLS_SETTINGS))
+    # "certificate": also alerts that are not in the table, such as certificate_revoked.
     if not hint or "certificate" in reason or (sent and reason == "handshake_failure"):
         hint = CLIENT_CERT_HINTS[sent]
     elif hint == OLD_SERVER and failure.options.insecure:
@@ -4227,6 +4192,33 @@ def load_store(context: ssl.SSLContext, options: Options) -> None:
         ) from None
 
 
+def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
+    """Have a context show a client certificate where it is asked for one; raises UsageError."""
+    asked = []
+
+    def password() -> bytes:  # without it OpenSSL would ask on the terminal
+        asked.append(True)
+        return identity.password
+
+    certificate, key = f"--cert '{identity.certificate}'", f"'{identity.key}'"
+    try:
+        context.load_cert_chain(identity.certificate, identity.key, password)
+    except (OSError, ValueError) as error:  # ValueError: OpenSSL has room for 1,024 bytes of a password
+        if refusal_of(error):
+            raise
+        if not isinstance(error, ssl.SSLError):
+            wrong = f"{certificate} with the key in {key}: {reason_of(error)}"
+        elif "MISMATCH" in (error.reason or ""):
+            wrong = f"{key} is not the key of the first certificate in {certificate}"
+        elif asked and not identity.password:
+            wrong = f"the key in {key} is encrypted: name a file with its password, --key-password-file PATH"
+        elif asked:
+            wrong = f"the key in {key} is encrypted: the first line of --key-password-file does not open it"
+        else:
+            wrong = f"{certificate} must hold a certificate and {key} its private key (--key), both in PEM"
+        raise UsageError(wrong) from None
+
+
 def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
     """Make a client context; it costs 20 ms and more where the system's CA store is read: `take_store` may
     give one that has it. Raises UsageError.
@@ -4255,8 +4247,8 @@ def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
 
 def target_role(url: Url, options: Options) -> str:
     """Return the role of TLS with a target: the client certificate is for the first URL's origin alone."""
-    shown = options.identity and url.origin == options.request.url.origin
-    return "tls with certificate" if shown else "tls"
+    ours = options.identity and url.origin == options.request.url.origin
+    return "tls with certificate" if ours else "tls"
 
 
 class TlsContexts:
@@ -4463,7 +4455,7 @@ def read_head(reader: Reader, log: Log, upgrade: bool = False) -> Response:
             final = response.status >= 200 or (upgrade and response.status == 101)
             if final:
                 log.first_byte = first_byte
-                log.count("answered")
+                log.keep_counters("answered")
                 reader.stream.watch(log)
             headers = read_headers(reader, log)
         except EOFError as ended:
@@ -4556,7 +4548,7 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
                 whole = f"the chunked body ended after {log.received} bytes in whole chunks"
                 raise protocol_error(f"{whole}, without the last one of size 0", CLOSED_EARLY) from None
         size = line.partition(b";")[0].strip(b" \t")
-        length = parse_digits(size.lstrip(b"0") or size[:1], 16)  # any number of zeros, but one digit
+        length = parse_digits(size.lstrip(b"0") or size[:1], 16)  # of zeros alone one is left
         if length is None:
             raise protocol_error(f"a chunk size is no hexadecimal number: '{foreign(size)}'")
         if not length:
@@ -4791,7 +4783,7 @@ class Exchange(Stage):
         """Say where the connection broke: while sending, before the answer, or within it."""
         if isinstance(error, EOFError):
             return protocol_error("the server hung up without an answer", CLOSED_EARLY)
-        response, words = history.response, words_of_system(error)
+        response, words = history.response, reason_of(error).lower()
         if response and (response.status >= 300 or history.sent is None):  # RFC 9112 section 9.5
             answer = f"answered {response.status} {foreign(response.reason)}"
             hint = "The answer says why: not all that was sent is read then, which cuts the connection."
@@ -4875,7 +4867,7 @@ class Http1Exchange(Exchange):
         self._pieces: Iterator[bytes | memoryview] = iter([head, *pieces])
 
     def reuse_obstacle(self) -> str | None:
-        """The rules are those of RFC 9112 section 9.3."""
+        """Apply the rules of RFC 9112 section 9.3."""
         response = self.log.response
         if response is None or self.log.sent is None:
             return "the request before was not finished"
@@ -4887,9 +4879,8 @@ class Http1Exchange(Exchange):
             return "the server switched to another protocol"
         if response.http_version != "HTTP/1.1":
             return f"the server speaks {response.http_version}, which keeps no connection"
-        chunked = values_of(response.headers, "transfer-encoding")
-        bodiless = chunked or not has_body(self.request.method, response.status)
-        if not bodiless and content_length(response.headers) is None:
+        coded, length = values_of(response.headers, "transfer-encoding"), content_length(response.headers)
+        if not coded and length is None and has_body(self.request.method, response.status):
             return "the response had no length: the end of the connection was its end"
         return None
 
@@ -5360,7 +5351,7 @@ class Http2Exchange(Exchange):
     def _answer(self, fields: Sequence[tuple[bytes, bytes]]) -> None:
         status = parse_http2_status(fields)
         self.log.first_byte = self._headers_began
-        self.log.count("answered")
+        self.log.keep_counters("answered")
         self.reader.stream.watch(self.log)
         headers = tuple((name.decode("latin-1"), bytes(value)) for name, value in fields if name[:1] != b":")
         if len(headers) > MAX_HEADER_LINES:
@@ -5414,7 +5405,7 @@ class Hop(Stage):
         return NetworkError("proxy", f"the proxy {self.proxy.shown} cannot be used: {found.message}", hint)
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
-        message = f"{words_of_system(error)} during the negotiation with the proxy"
+        message = f"{reason_of(error).lower()} during the negotiation with the proxy"
         return NetworkError("network", message, PROXY_ADDRESS_HINT)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
@@ -5552,7 +5543,7 @@ class Race:
         error = OSError(code, os.strerror(code))
         self._failures.append(error)
         self._next_start = 0
-        self._log.end_dial(number, time.perf_counter_ns(), words_of_system(error))
+        self._log.end_dial(number, time.perf_counter_ns(), reason_of(error).lower())
 
 
 class Tcp(Hop):
@@ -5635,7 +5626,7 @@ class Tcp(Hop):
         own = peer and own_machine(self.place[0], peer.ip)
         if own:
             hint = f"Look at /etc/hosts, and at who answers for that name: {own}."
-        message = f"no connection to {self._where(failed[:1])}: {words_of_system(error)}{tried}"
+        message = f"no connection to {self._where(failed[:1])}: {reason_of(error).lower()}{tried}"
         return NetworkError("network", message, hint)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
@@ -5689,7 +5680,7 @@ class Unix(Hop):
         hint = UNIX_HINTS.get(
             getattr(error, "errno", 0), "Check the path, and the load and log of the service."
         )
-        return NetworkError("network", f"no connection to {self._where}: {words_of_system(error)}", hint)
+        return NetworkError("network", f"no connection to {self._where}: {reason_of(error).lower()}", hint)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         return NetworkError("timeout", f"no connection to {self._where} within {limit}", NO_CONNECTION_HINT)
@@ -5750,7 +5741,7 @@ class Tls(Hop):
         if not isinstance(error, ssl.SSLError):
             if self.proxy:
                 return super().explain(error, history)
-            return NetworkError("network", f"{words_of_system(error)} during the TLS handshake", HUNG_UP)
+            return NetworkError("network", f"{reason_of(error).lower()} during the TLS handshake", HUNG_UP)
         tap, sent = self.stream.tap, None
         if self.options.identity or self.proxy:
             sent = "sent" in tap.happened
@@ -5941,7 +5932,7 @@ class Way:
         self._log.tls, self._log.cert_notes = before.tls, before.cert_notes
         for hop in self._hops:
             hop.log = self._log
-        self._log.count("connected")
+        self._log.keep_counters("connected")
         return None
 
     def go(self, lookups_only: bool = False) -> None:
@@ -5970,7 +5961,7 @@ class Way:
             self._stream.begin(self._exchange.to_send)
         else:
             self._open()
-        self._log.count("sent")
+        self._log.keep_counters("sent")
         self._log.exchange = self._exchange
         self._log.exchange.run(self._stream)
 
@@ -6530,7 +6521,7 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
     log.start = time.perf_counter_ns()
     state.started = state.started or log.start
     way.go(lookups_only=state.turn == LOOKUP)
-    log.count("ended")
+    log.keep_counters("ended")
     step = finish(current, log, options)
     pool.leave(current, state.turn, not state.abandoned)
     return step
@@ -6607,8 +6598,8 @@ def close_run(state: RunState, options: Options, deadline: int, refused: Network
         state.abandoned = True
         current = state.current
         while current:
-            history = current.log.history()
-            history.count("ended")
+            history = current.log.copy()
+            history.keep_counters("ended")
             if refused:
                 history.fail(refused, time.perf_counter_ns())
             elif history.done is None and history.stopped is None:
@@ -8171,7 +8162,7 @@ def note_texts(step: Step) -> Iterator[str]:
 def status_text(state: RunState) -> str:
     """Say what a run is doing."""
     current = state.current
-    history = current and current.log.history()
+    history = current and current.log.copy()
     if not (current and history and history.start):
         return ""
     phase, spent = history.phase, max(1, time.perf_counter_ns() - history.phase_start)
@@ -8183,7 +8174,7 @@ def status_text(state: RunState) -> str:
 
 def stop_text(state: RunState) -> str:
     """Say where a run was when it was stopped; nothing before its clock started."""
-    history = state.current and state.current.log.history()
+    history = state.current and state.current.log.copy()
     if not (history and history.start and state.started):
         return ""
     text = f"stopped in {history.phase} after {length_text((time.perf_counter_ns() - state.started) / 1000)}"
