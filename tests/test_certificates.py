@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import re
 import ssl
@@ -51,7 +50,6 @@ LEAVES = {
         ["expired 3 days ago", "(notAfter 20", "this machine's time 20"],
         "date, then renew it on the server",
     ),
-    "expired a day ago": ({"days": (-90, -1.5)}, "localhost", ["expired 1 day ago"], ""),
     "expired today": ({"days": (-90, -0.5)}, "localhost", ["less than a day ago"], ""),
     "not valid yet": (
         {"days": (5.5, 90)},
@@ -65,23 +63,11 @@ LEAVES = {
         ["a.test", "*.b.test", "not localhost"],
         "",
     ),
-    "another common name": (
-        {"common_name": "other.test", "sans": ()},
-        "localhost",
-        ["other.test", "not"],
-        "",
-    ),
     "a common name alone": (
         {"sans": ()},
         "localhost",
         ["has localhost as its common name", "subjectAltName counts"],
         "a certificate with localhost in its subjectAltName",
-    ),
-    "a wildcard as common name": (
-        {"common_name": "*.b.test", "sans": ()},
-        "a.b.test",
-        ["has *.b.test as its common name"],
-        "a certificate with a.b.test in its subjectAltName",
     ),
     "an address as a name": (
         {"sans": ("dns:127.0.0.1",)},
@@ -122,14 +108,6 @@ def test_a_certificate_for_a_name_asked_for_by_address(authority):
         url, mapping = re.search(r"names: (\S+) with --resolve (\S+)\. ", error["hint"]).groups()
         words = [text.replace("NAME", "localhost") for text in (mapping, url)]
         assert only_step(here(*trust, "--resolve", *words))["network"]["tls_verified"] is True
-
-
-def test_a_wildcard_covers_one_label(authority):
-    leaf = authority.issue(authority.ca, "x", sans=("*.b.test",))
-    assert (
-        only_step(visit(authority, authority.showing(leaf), host="a.b.test"))["network"]["tls_verified"]
-        is True
-    )
 
 
 def test_a_key_that_is_too_weak(authority):
@@ -176,11 +154,6 @@ def test_an_intermediate_out_of_its_time_is_named(authority, made, words, hint):
     assert hint in step["error"]["hint"]
     assert [each["cn"] for each in step["network"]["cert_chain"]] == ["localhost", "Middle CA"]
     assert step["network"]["cert_days_left"] == 89, "the server's own is still good"
-
-
-def test_an_intermediate_that_is_no_ca(authority):
-    middle = authority.issue(authority.ca, "Middle", ca=False)
-    rejected(authority, authority.showing(authority.issue(middle, sans=HERE), middle[1]))
 
 
 def test_a_trusted_ca_that_has_expired_is_not_the_server_s_fault(authority):
@@ -255,22 +228,18 @@ def test_a_chain_is_that_of_the_target_not_of_the_proxy(authority):
     assert [each["cn"] for each in step["network"]["cert_chain"]] == ["localhost", "Middle CA"]
 
 
-@pytest.mark.parametrize(
-    ("days", "warning"),
-    [
+def test_the_earliest_expiry_of_the_chain_is_warned_of(authority, call_tool):
+    for days, warning in (
         (200, None),
         (20, "further up the chain CN Middle CA, expires in 19 days"),
         (-2, "further up the chain CN Middle CA, ! expired 2 days ago"),
-    ],
-)
-def test_the_earliest_expiry_of_the_chain_is_warned_of(authority, call_tool, days, warning):
-    middle = authority.issue(authority.ca, "Middle CA", ca=True, days=(-90, days))
-    leaf = authority.issue(middle, sans=("127.0.0.1",))
-    with http_server(tls=authority.showing(leaf, middle[1])) as server:
-        said = flat(call_tool("-k", server.url()).out)
-    assert "CN localhost, expires in 89 days" in said
-    assert ("further up the chain" in said) == (warning is not None)
-    assert warning is None or warning in said
+    ):
+        middle = authority.issue(authority.ca, "Middle CA", ca=True, days=(-90, days))
+        leaf = authority.issue(middle, sans=("127.0.0.1",))
+        with http_server(tls=authority.showing(leaf, middle[1])) as server:
+            said = flat(call_tool("-k", server.url()).out)
+        assert "CN localhost, expires in 89 days" in said
+        assert warning in said if warning else "further up the chain" not in said
 
 
 def certificate_message(certificates, young, context=b""):
@@ -300,17 +269,15 @@ def test_a_certificate_message_is_read_up_to_where_it_is_cut_off(version):
 # --- what a report shows of a certificate ---------------------------------------------------------
 
 
-@pytest.mark.parametrize(("days", "row"), [(7.4, "expires in 7 days"), (6.99, "! expires in 6 days")])
-def test_a_certificate_that_ends_within_a_week_is_marked_in_its_row(call_tool, authority, days, row):
-    leaf = authority.issue(authority.ca, sans=("127.0.0.1",), days=(-1, days))
-    with http_server(tls=authority.showing(leaf)) as server:
-        drawn = call_tool("--cacert", authority.file, server.url())
-    assert f"CN localhost, {row} (" in drawn.out and drawn.err == ""
+def test_a_certificate_that_ends_within_a_week_is_marked_in_its_row(call_tool, authority):
+    for days, row in ((7.4, "expires in 7 days"), (6.99, "! expires in 6 days")):
+        leaf = authority.issue(authority.ca, sans=("127.0.0.1",), days=(-1, days))
+        with http_server(tls=authority.showing(leaf)) as server:
+            drawn = call_tool("--cacert", authority.file, server.url())
+        assert f"CN localhost, {row} (" in drawn.out and drawn.err == ""
 
 
 # --- the budget of days ---------------------------------------------------------------------------
-
-CAS = (("Middle CA", 60), ("Old CA", 5))
 
 
 @pytest.fixture(scope="module")
@@ -324,25 +291,22 @@ def ending(authority):
 
 
 @pytest.mark.parametrize(
-    "series", [(), ("--count", "3", "--interval", "0", "--reuse")], ids=["one", "series"]
+    "series", [(), ("--count", "2", "--interval", "0", "--reuse")], ids=["one", "series"]
 )
 def test_a_certificate_with_too_few_days_left_is_4_and_is_said_in_every_form(
     call_tool, authority, ending, series
 ):
     words = ("--cacert", authority.file, *series, ending.url())
-    for style in ("--compact", "-s", "--metrics-only"):
+    for style, said in (
+        ("--compact", "cert: 20 days < 30 days (CN Middle CA)"),
+        ("-s", "httphases: cert: 20 days < 30 days (CN Middle CA)\n"),
+        ("--metrics-only", "slo=fail slo_violations=cert"),
+    ):
         result = call_tool(style, "--json", "-", "--cert-days", "30", *words)
-        assert result.code == 4
         budget = result.json()["summary"]["slo"]
         actual = budget["certificate"].pop("actual_days")
         assert budget["certificate"] == {"threshold_days": 30, "pass": False} and 20.3 < actual < 20.4
-        assert budget["pass"] is False and budget["violations"] == []
-        said = {
-            "--compact": "cert: 20 days < 30 days (CN Middle CA)",
-            "-s": "httphases: cert: 20 days < 30 days (CN Middle CA)\n",
-            "--metrics-only": "slo=fail slo_violations=cert",
-        }
-        assert said[style] in result.err
+        assert result.code == 4 and said in result.err
     assert "cert: 20 days < 30 days" in call_tool("--cert-days", "30", *words).out
     budgets = ("--slo", "total=0.0001,connect=9999", "--cert-days", "30")
     assert "slo_violations=cert,total" in call_tool("--metrics-only", *budgets, *words).out
@@ -362,10 +326,10 @@ def test_the_last_days_of_a_certificate_are_the_same_in_its_row_and_in_its_budge
 def test_a_certificate_beside_the_verified_path_does_not_count_where_python_knows_the_path(
     call_tool, authority
 ):
-    middle, old = (authority.issue(authority.ca, name, days=(-1, days), ca=True) for name, days in CAS)
-    with http_server(
-        tls=authority.showing(authority.issue(middle, sans=("127.0.0.1",)), middle[1], old[1])
-    ) as server:
+    middle = authority.issue(authority.ca, "Middle CA", days=(-1, 60), ca=True)
+    old = authority.issue(authority.ca, "Old CA", days=(-1, 5), ca=True)
+    context = authority.showing(authority.issue(middle, sans=("127.0.0.1",)), middle[1], old[1])
+    with http_server(tls=context) as server:
         verified = call_tool("--cacert", authority.file, "--cert-days", "30", server.url())
         sent = call_tool("-k", "--cert-days", "30", server.url())
     assert sent.code == 4 and "cert: 4 days < 30 days (CN Old CA)" in sent.out
@@ -377,170 +341,53 @@ def test_without_a_certificate_its_budget_is_violated(call_tool, server, authori
     result = call_tool("--compact", "--json", "-", "--cert-days", "1", server.url())
     assert result.code == 4 and "cert: no certificate came" in result.err
     assert result.json()["summary"]["slo"]["certificate"]["actual_days"] is None
-    sides = (
-        "--cacert",
-        authority.file,
-        "--count",
-        "1",
-        "--cert-days",
-        "1",
-        ending.url(),
-        "--vs",
-        server.url(),
-    )
-    assert "cert: no certificate came at B" in flat(call_tool("--compact", *sides).out)
+    words = ("--cacert", authority.file, "--count", "1", "--cert-days", "1", "--compact")
+    assert "cert: no certificate came at B" in flat(call_tool(*words, ending.url(), "--vs", server.url()).out)
 
 
-@pytest.mark.parametrize("days", ["0", "1.5", "3d"])
-def test_days_are_a_whole_number_from_1(call_tool, server, days):
-    result = call_tool("--cert-days", days, server.url())
-    said = f"--cert-days '{days}': expected a number of days, a whole one from 1 to 10000"
-    assert result.code == 64 and said in result.err and server.accepted == 0
+def test_days_are_a_whole_number_from_1(call_tool, server):
+    for days in ("0", "1.5", "3d"):
+        result = call_tool("--cert-days", days, server.url())
+        said = f"--cert-days '{days}': expected a number of days, a whole one from 1 to 10000"
+        assert result.code == 64 and said in result.err and server.accepted == 0
 
 
 # --- the DER reader -------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def certificates(authority):
-    """Certificates of many kinds, as the other reader has them and in DER, by what is odd about them."""
-    two = authority.name(("CN", "one"), ("CN", "two"))
-    organization = authority.issue(None, subject=authority.name(("C", "DE"), ("O", "x" * 60)))
-    made = {
-        "plain": authority.issue(authority.ca, "cn.test", sans=("a.test",)),
-        "no-common-name": authority.issue(authority.ca, None, sans=("a.test", "::1")),
-        "two-common-names": authority.issue(authority.ca, subject=two),
-        "empty-subject": authority.issue(authority.ca, subject=authority.name()),
-        "unicode": authority.issue(authority.ca, "Zürich 東京 🙂"),
-        "many-names": authority.issue(authority.ca, sans=tuple(f"n{n}.test" for n in range(500))),
-        "beyond-2050": authority.issue(authority.ca, days=(-1, 365 * 40)),
-        "large-serial": authority.issue(authority.ca, serial=2**158 + 1),
-        "long-issuer": authority.issue(organization, "leaf"),
-    }
-    return {name: (leaf[1], authority.der(leaf[1])) for name, leaf in made.items()}
-
-
-def test_the_reader_agrees_with_another_one(certificates):
+def test_the_reader_agrees_with_another_one(authority):
     from cryptography import x509
 
-    for name, (theirs, der) in certificates.items():
-        ours = tool.parse_certificate(der)
+    for leaf in (
+        authority.issue(authority.ca, None, sans=("a.test", "::1")),
+        authority.issue(authority.ca, subject=authority.name(("CN", "one"), ("CN", "two"))),
+        authority.issue(authority.ca, subject=authority.name()),
+        authority.issue(authority.ca, "Zürich 東京 🙂", days=(-1, 365 * 40)),
+        authority.issue(authority.ca, sans=tuple(f"n{n}.test" for n in range(500)), serial=2**158 + 1),
+    ):
+        theirs, ours = leaf[1], tool.parse_certificate(authority.der(leaf[1]))
         names = [each.value for each in theirs.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
-        assert ours.common_name == (names[-1] if names else None), name
+        assert ours.common_name == (names[-1] if names else None)
         assert (ours.not_before, ours.not_after) == (theirs.not_valid_before_utc, theirs.not_valid_after_utc)
-        assert int(ours.serial, 16) == theirs.serial_number, name
+        assert int(ours.serial, 16) == theirs.serial_number
         try:
             extension = theirs.extensions.get_extension_for_class(x509.SubjectAlternativeName)
             expected = tuple(str(each.value) for each in extension.value)
         except x509.ExtensionNotFound:
             expected = ()
-        assert ours.names == expected, name
+        assert ours.names == expected
 
 
-def test_the_parts_of_an_issuer_are_in_the_order_of_rfc_4514(certificates):
-    assert tool.parse_certificate(certificates["plain"][1]).issuer == "CN=Test CA, O=Test"
-    assert tool.parse_certificate(certificates["long-issuer"][1]).issuer == f"O={'x' * 60}, C=DE"
+def test_the_parts_of_an_issuer_are_in_the_order_of_rfc_4514(authority):
+    organization = authority.issue(None, subject=authority.name(("C", "DE"), ("O", "x" * 60)))
+    for issuer, told in ((authority.ca, "CN=Test CA, O=Test"), (organization, f"O={'x' * 60}, C=DE")):
+        assert tool.parse_certificate(authority.der(authority.issue(issuer)[1])).issuer == told
 
 
-def test_of_a_certificate_that_is_cut_off_nothing_is_read(certificates):
-    der = certificates["plain"][1]
+def test_of_a_certificate_that_is_cut_off_nothing_is_read(authority):
+    der = authority.der(authority.issue(authority.ca, "cn.test", sans=("a.test",))[1])
     read = [tool.parse_certificate(der[:size])._replace(sha256=None) for size in range(len(der))]
     assert set(read) == {tool.NO_CERTIFICATE}
-
-
-def field(tag, *parts):
-    """Write one element of DER."""
-    content = b"".join(parts)
-    size = len(content).to_bytes(2, "big")
-    return bytes([tag]) + (b"\x82" + size if len(content) > 127 else size[1:]) + content
-
-
-def named(kind, text, tag=0x0C):
-    """Write a distinguished name of one attribute, 2.5.4.`kind`."""
-    return field(0x30, field(0x31, field(0x30, field(6, b"\x55\x04", bytes([kind])), field(tag, text))))
-
-
-def extension(number, value):
-    """Write the extensions of a certificate that has one alone, 2.5.29.`number`."""
-    return field(0xA3, field(0x30, field(0x30, field(6, b"\x55\x1d", bytes([number])), field(4, value))))
-
-
-PARTS = {
-    "version": field(0xA0, field(2, b"\2")),
-    "serial": field(2, b"\x12\x34"),
-    "algorithm": field(0x30),
-    "issuer": named(10, b"Test"),
-    "validity": field(0x30, field(0x17, b"250101000000Z"), field(0x17, b"260101000000Z")),
-    "subject": named(3, b"cn.test"),
-    "key": field(0x30),
-    "extensions": extension(17, field(0x30, field(0x82, b"a.test"), field(0x87, b"\x7f\0\0\1"))),
-}
-WHOLE = {
-    "common_name": "cn.test",
-    "names": ("a.test", "127.0.0.1"),
-    "issuer": "O=Test",
-    "serial": "1234",
-    "not_before": datetime.datetime(2025, 1, 1, tzinfo=datetime.timezone.utc),
-    "not_after": datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc),
-}
-
-
-def made_of(**parts):
-    """Write a certificate of these parts; its signature is none."""
-    return field(0x30, field(0x30, *{**PARTS, **parts}.values()), field(0x30), field(3, b"\0"))
-
-
-BAD_END = field(0x30, field(0x17, b"250101000000Z"), field(0x17, b"261301000000Z"))
-BAD_BEGIN = field(0x30, field(0x17, b"2501010000Z"), field(0x17, b"260101000000Z"))
-SAN_CUT_OFF = extension(17, field(0x30, b"\x82\x7fa.test"))
-BROKEN = {
-    "no version": ({"version": b""}, {}),
-    "a month 13": ({"validity": BAD_END}, {"not_after": None}),
-    "a time without seconds": ({"validity": BAD_BEGIN}, {"not_before": None}),
-    "no times": ({"validity": field(0x30)}, {"not_before": None, "not_after": None}),
-    "a serial that is no number": ({"serial": field(4, b"\1")}, {"serial": None}),
-    "an empty serial": ({"serial": field(2)}, {"serial": "00"}),
-    "a serial below zero": ({"serial": field(2, b"\xff")}, {"serial": "-01"}),
-    "a serial that begins with zeros": ({"serial": field(2, b"\x00\xff")}, {"serial": "FF"}),
-    "an issuer that is no DER": ({"issuer": field(0x30, b"\x31\x7f")}, {"issuer": None}),
-    "a subject whose attribute has no value": (
-        {"subject": field(0x30, field(0x31, field(0x30, field(6, b"\x55\x04\x03"))))},
-        {"common_name": None},
-    ),
-    "a name that is no UTF-8": ({"subject": named(3, b"\xff", 0x0C)}, {"common_name": "\xff"}),
-    "a name of an unknown kind of text": ({"subject": named(3, b"x", 0x1A)}, {"common_name": "x"}),
-    "alternative names that are cut off": ({"extensions": SAN_CUT_OFF}, {"names": None}),
-    "alternative names of nothing": ({"extensions": extension(17, b"")}, {"names": None}),
-    "no extensions": ({"extensions": b""}, {"names": ()}),
-    "an address of five bytes": (
-        {"extensions": extension(17, field(0x30, field(0x87, b"12345"), field(0x82, b"b.test")))},
-        {"names": ("b.test",)},
-    ),
-    "an end that is no DER": ({"extensions": b"\xa3\x7f"}, {"names": ()}),
-}
-
-
-@pytest.mark.parametrize(("parts", "lost"), BROKEN.values(), ids=BROKEN.keys())
-def test_a_field_that_cannot_be_read_is_none_and_the_others_are_shown(parts, lost):
-    der = made_of(**parts)
-    expected = {**WHOLE, **lost, "sha256": hashlib.sha256(der).hexdigest()}
-    name = expected["common_name"]
-    expected["subject"] = name and f"CN={name}"
-    assert tool.parse_certificate(der)._asdict() == expected
-
-
-@pytest.mark.parametrize(
-    ("parts", "name"),
-    [
-        ({}, "CN cn.test"),
-        ({"subject": field(0x30)}, "a.test"),
-        ({"subject": field(0x30), "extensions": SAN_CUT_OFF}, "no legible name"),
-        ({"subject": field(0x30), "extensions": b""}, "no name, issued by O=Test"),
-        ({"subject": field(0x30), "extensions": b"", "issuer": field(0x30)}, "no name"),
-    ],
-)
-def test_a_certificate_is_named_by_what_can_be_read_of_it(parts, name):
-    assert tool.certificate_name(tool.parse_certificate(made_of(**parts))) == name
 
 
 def test_a_certificate_is_shown_without_the_time_that_cannot_be_read(authority, call_tool, tmp_path):
@@ -560,27 +407,20 @@ def test_a_certificate_is_shown_without_the_time_that_cannot_be_read(authority, 
         assert (network["cert_not_after"], network["cert_days_left"]) == (None, None)
 
 
-@pytest.mark.parametrize("der", [b"", b"\x30\x84\xff\xff\xff\xff", b"\x30\x02\x30\x00", b"\x30\x82" * 5000])
-def test_what_is_no_certificate_has_nothing_but_its_sha256(der):
-    certificate = tool.parse_certificate(der)
-    assert certificate == tool.NO_CERTIFICATE._replace(sha256=hashlib.sha256(der).hexdigest())
+def test_what_is_no_certificate_has_nothing_but_its_sha256():
+    for der in (b"", b"\x30\x84\xff\xff\xff\xff", b"\x30\x02\x30\x00", b"\x30\x82" * 5000):
+        certificate = tool.parse_certificate(der)
+        assert certificate == tool.NO_CERTIFICATE._replace(sha256=hashlib.sha256(der).hexdigest())
 
 
-@pytest.mark.parametrize(
-    ("tag", "text", "year"),
-    [
+def test_a_time_is_read_as_der_writes_it_or_refused():
+    """A year of two digits is of this century up to 49."""
+    for tag, text, year in (
         (0x17, "491231235959Z", 2049),
         (0x17, "500101000000Z", 1950),
         (0x18, "99991231235959Z", 9999),
-    ],
-)
-def test_a_year_of_two_digits_is_of_this_century_up_to_49(tag, text, year):
-    assert tool.der_time(tool.Der(tag, text.encode())).year == year
-
-
-@pytest.mark.parametrize(
-    "text", ["4912312359Z", "491231235959+0100", "491331235959Z", "abc", "", "４91231235959Z"]
-)
-def test_a_time_that_is_none_is_refused(text):
-    with pytest.raises(ValueError, match=r"."):
-        tool.der_time(tool.Der(0x17, text.encode()))
+    ):
+        assert tool.der_time(tool.Der(tag, text.encode())).year == year
+    for text in ("4912312359Z", "491231235959+0100", "491331235959Z", "abc", "", "４91231235959Z"):
+        with pytest.raises(ValueError, match=r"."):
+            tool.der_time(tool.Der(0x17, text.encode()))

@@ -55,15 +55,15 @@ def test_every_option_with_a_value_has_a_place_among_those():
     assert {type(each).__name__ for each in ACTIONS if each not in TAKING_VALUES + FLAGS} == set()
 
 
-@pytest.mark.parametrize("action", TAKING_VALUES, ids=lambda action: action.option_strings[0])
-def test_a_second_value_is_added_or_the_one_that_counts(action):
-    option, other = action.option_strings[0], action.option_strings[-1]
-    words = [option, "a", other, "b", "http://127.0.0.1:1/"]
-    args = tool.build_parser().parse_all(words, 80)
-    expected = ["a", "b"] if option in AGAIN["is added"].split() else "b"
-    if action.dest == "data":
-        expected = [(option, "a"), (other, "b")]
-    assert getattr(args, action.dest) == (expected if option != "--url" else [*expected, words[-1]])
+def test_a_second_value_is_added_or_the_one_that_counts():
+    for action in TAKING_VALUES:
+        option, other = action.option_strings[0], action.option_strings[-1]
+        words = [option, "a", other, "b", "http://127.0.0.1:1/"]
+        args = tool.build_parser().parse_all(words, 80)
+        expected = ["a", "b"] if option in AGAIN["is added"].split() else "b"
+        if action.dest == "data":
+            expected = [(option, "a"), (other, "b")]
+        assert getattr(args, action.dest) == (expected if option != "--url" else [*expected, words[-1]])
 
 
 def test_readme_has_a_row_for_every_option():
@@ -82,15 +82,13 @@ def test_what_curl_has_and_this_has_not_is_answered_with_options_that_are_there(
         assert set(named) <= set(SPELLINGS), hint
 
 
-@pytest.mark.parametrize("action", WRITING, ids=lambda action: action.option_strings[0])
-def test_what_writes_a_file_wants_a_path_of_its_own(call_tool, server, tmp_path, action):
-    [option] = action.option_strings
-    check_usage_error(call_tool(option, "", server.url()), option, "expected a path")
+def test_what_writes_a_file_wants_a_path_of_its_own(call_tool, server, tmp_path):
     path = tmp_path / "out"
-    for other in WRITING:
-        if other is not action:
-            words = [option, path, *other.option_strings, path]
-            check_usage_error(call_tool(*words, server.url()), *other.option_strings, option, "both write to")
+    for action, other in zip(WRITING, [*WRITING[1:], WRITING[0]]):
+        [option], [second] = action.option_strings, other.option_strings
+        check_usage_error(call_tool(option, "", server.url()), option, "expected a path")
+        words = [option, path, second, path]
+        check_usage_error(call_tool(*words, server.url()), option, second, "both write to")
     assert server.accepted == 0 and not path.exists()
 
 
@@ -98,7 +96,6 @@ def test_what_writes_a_file_wants_a_path_of_its_own(call_tool, server, tmp_path,
 
 
 def test_help_names_every_option_every_exit_code_and_the_defaults(run_tool):
-    assert run_tool("-h", env={"COLUMNS": "40"}).code == 0
     result = run_tool("--help")
     assert (result.code, result.err) == (0, "")
     text = result.out
@@ -127,42 +124,33 @@ def test_version_names_the_program_and_makes_no_request(run_tool, server):
 # --- what is refused ------------------------------------------------------------------------------
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
-UNKNOWN = (
-    "--verbose -q -o --http2 --Compact --proxy-user --comp --metrics --js --time --heade --ver --http1 --no"
-)
+UNKNOWN = "-q --http2 --Compact --proxy-user --metrics --heade --http1 --no"
 WRONG_VALUES = {  # of each option
-    "-X": ["TRACE", "CONNECT", "GETT", "", "GET ", "G\nT", "*"],
-    "-m": ["", "1 s", *"0 -1 nan inf 1e999 soon 25h s m 0ms 5e-324 0.0009 0.9ms 86401 1e300ms".split()],
+    "-X": ["TRACE", "", "G\nT", "*"],
+    "-m": ["", "1 s", *"0 -1 nan 1e999 soon 25h s 0ms 5e-324 0.9ms 86401".split()],
     "-H": [
         "",
-        "hunter2",
         ": hunter2",
         "X Y: hunter2",
         "X-Ü: hunter2",
         "X-A: hunter2\r\nX-B: 1",
-        "X-A: hunter2\n",
     ],
     "--resolve": [
-        *"a.test a.test:80: :80:127.0.0.1 a.test::127.0.0.1 a.test:65536:127.0.0.1 a.test:80:[::1".split(),
-        *"a.test:http:127.0.0.1 a.test:80:localhost a.test:80:127.0.0.256".split(),
+        *"a.test :80:127.0.0.1 a.test::127.0.0.1 a.test:65536:127.0.0.1 a.test:80:[::1".split(),
+        *"a.test:80:localhost a.test:80:127.0.0.256".split(),
     ],
     "--label": [""],
 }
 WRONG_TOGETHER = {  # a command line, and what is said of it
     "-X GETT": ", ".join(METHODS),
     "-H 'X-A: 1' -H hunter2 -H 'X-B: 2'": "-H number 2 of 3",
-    "-d 12345 -H 'Content-Length: 4'": "Content-Length",
     "-d 12345 -H 'Content-Length: 5.0'": "Content-Length",
-    "-H 'Content-Length: 5'": "Content-Length",
     "-d x -H 'transfer-Encoding: chunked'": "Transfer-Encoding",
     "-x ftp://user:hunter2@127.0.0.1:1": "socks5://",
-    "-x http://": "host",
     "-x http://user:hunter2@127.0.0.1:x": "port",
     "-4 -6": "-4, -6",
     "-k --cacert none.pem": "-k and --cacert exclude each other",
     "--json - --har -": "--json, --har",
-    "-H @- -H @/dev/stdin": "-H and -H cannot all read standard input",
-    "-d @- -H @/dev/stdin": "-H and -d cannot all read standard input",
     "-d @- --slo-file -": "-d and --slo-file cannot all read standard input",
     "--cacert - -H @/dev/fd/0": "-H and --cacert cannot all read standard input",
     "--interval 1": "--interval needs --count or --duration",
@@ -171,21 +159,21 @@ WRONG_TOGETHER = {  # a command line, and what is said of it
 }
 
 
-@pytest.mark.parametrize("option", WRONG_VALUES)
-def test_a_wrong_value_is_refused_by_the_name_of_its_option(call_tool, server, option):
-    for value in WRONG_VALUES[option]:
-        words = [f"{option}={value}"] if option.startswith("--") else [option, value]
-        result = call_tool(*words, server.url())
-        check_usage_error(result, "method" if option == "-X" else option)
-        assert "hunter2" not in result.err
+def test_a_wrong_value_is_refused_by_the_name_of_its_option(call_tool, server):
+    for option, values in WRONG_VALUES.items():
+        for value in values:
+            words = [f"{option}={value}"] if option.startswith("--") else [option, value]
+            result = call_tool(*words, server.url())
+            check_usage_error(result, "method" if option == "-X" else option)
+            assert "hunter2" not in result.err
     assert server.accepted == 0
 
 
-@pytest.mark.parametrize("line", WRONG_TOGETHER)
-def test_what_is_wrong_is_named_and_no_request_is_made(call_tool, server, line):
-    result = call_tool(*shlex.split(line), server.url())
-    check_usage_error(result, *WRONG_TOGETHER[line].split(", "))
-    assert "hunter2" not in result.err and server.accepted == 0
+def test_what_is_wrong_is_named_and_no_request_is_made(call_tool, server):
+    for line, named in WRONG_TOGETHER.items():
+        result = call_tool(*shlex.split(line), server.url())
+        check_usage_error(result, *named.split(", "))
+        assert "hunter2" not in result.err and server.accepted == 0
 
 
 def test_an_unknown_option_is_named(call_tool, server):
@@ -194,16 +182,16 @@ def test_an_unknown_option_is_named(call_tool, server):
     assert server.accepted == 0
 
 
-@pytest.mark.parametrize("words", [["http://second.test/"], ["X-Token:", "hunter2"]])
-def test_a_word_too_many_is_a_usage_error_that_repeats_none(call_tool, server, words):
-    for option in ([], ["-H"]):
-        if len(words) > len(option):
-            number = len(words) + 1 - len(option)
-            for line in ([server.url(), *option, *words], [*option, *words, server.url()]):
-                result = call_tool(*line)
-                why = "quotes around a header?" if option or len(words) > 1 else "to compare: URL --vs URL"
-                check_usage_error(result, f"expected one URL, got {number} words: {why}")
-                assert "hunter2" not in result.err and "second" not in result.err
+def test_a_word_too_many_is_a_usage_error_that_repeats_none(call_tool, server):
+    quotes, compare = "quotes around a header?", "to compare: URL --vs URL"
+    for line, count, why in (
+        ([server.url(), "http://second.test/"], 2, compare),
+        ([server.url(), "X-Token:", "hunter2"], 3, quotes),
+        (["-H", "X-Token:", "hunter2", server.url()], 2, quotes),
+    ):
+        result = call_tool(*line)
+        check_usage_error(result, f"expected one URL, got {count} words: {why}")
+        assert "hunter2" not in result.err and "second" not in result.err
     assert server.accepted == 0
 
 
@@ -254,37 +242,23 @@ def test_an_option_without_its_value_and_a_flag_with_one_are_named(call_tool, se
 # --- the URL --------------------------------------------------------------------------------------
 
 
-HOSTS = [*"[::1 ::1] [zz] [] [::1]x a..b .example.test".split(), "x" * 64 + ".test", "a" * 300, "a_b c"]
-REFUSED_URLS = {
-    "without a scheme": {
-        "example.test/path?q=1": "https://example.test/path?q=1",
-        "localhost:8080": "https://localhost:8080",
-        "//example.test/x": "https://example.test/x",
-    },
-    "of another scheme": {f"{each}://example.test/": each for each in "ftp httpss".split()},
-    "without a host": {
-        **dict.fromkeys(
-            ["http://", "https:///path", "http://:8080/", "http://?q", "https://#f", "http:"], "host"
-        ),
-        "": "URL",
-    },
-    "with what is no port": {
-        f"http://127.0.0.1:{each}/": "port"
-        for each in "0 65536 00099999 99999999999 -1 abc 8o +80 8_0 ８０ 1.5".split()
-    },
-    "with a control character": dict.fromkeys(["http://127.0\n.0.1:1/", "http://a.test/?\x1b"], "control"),
-    "with credentials": dict.fromkeys(["http://user:pass@a.test/", "http://:pass@a.test/"], "Authorization"),
-    "with what is no host": {f"http://{each}/": "" for each in HOSTS},
-    "of a host that cannot be told": {
-        "http://a\u200db.test/": "U+200D",
-        "http://b\u200da.test/": "its xn-- form",
-    },
+REFUSED_URLS = {  # and what is said of each
+    "example.test/path?q=1": "https://example.test/path?q=1",
+    "//example.test/x": "https://example.test/x",
+    "ftp://example.test/": "ftp",
+    **dict.fromkeys(["https:///path", "http://:8080/", "http://?q", "http:"], "host"),
+    "": "URL",
+    **{f"http://127.0.0.1:{each}/": "port" for each in "0 65536 00099999 -1 abc 8_0 ８０ 1.5".split()},
+    "http://127.0\n.0.1:1/": "control",
+    "http://user:pass@a.test/": "Authorization",
+    **{f"http://{each}/": "" for each in ("[zz]", "[]", "[::1]x", "a..b", "a" * 300, "a_b c")},
+    "http://a\u200db.test/": "U+200D",
+    "http://b\u200da.test/": "its xn-- form",
 }
 
 
-@pytest.mark.parametrize("kind", REFUSED_URLS)
-def test_a_url_that_cannot_be_asked_for_is_refused(call_tool, kind):
-    for url, named in REFUSED_URLS[kind].items():
+def test_a_url_that_cannot_be_asked_for_is_refused(call_tool):
+    for url, named in REFUSED_URLS.items():
         check_usage_error(call_tool(url), named)
 
 
@@ -295,47 +269,32 @@ def test_the_scheme_is_read_in_any_case_and_a_port_after_zeros(call_tool, server
 @pytest.mark.parametrize(
     ("path", "target"),
     [
-        ("", "/"),
         ("?q=1", "/?q=1"),
-        ("#part", "/"),
         ("/a?x=1#part?y", "/a?x=1"),
-        ("/a b", "/a%20b"),
-        ("/?q=日", "/?q=%E6%97%A5"),
-        ("/%C3%BC%20x", "/%C3%BC%20x"),
-        ("/a//b/;c=1?x=/&y=:@", "/a//b/;c=1?x=/&y=:@"),
+        ("/a b/?q=日", "/a%20b/?q=%E6%97%A5"),
         ("/a/./b/../c?./../d", "/a/c?./../d"),
-        ("/..//a/%2e%2e/b/..", "//a/%2e%2e/"),
     ],
 )
 def test_what_is_asked_for_is_what_the_url_says(call_tool, path, target):
     assert asked(call_tool, path=path).target == target
 
 
-@pytest.mark.parametrize(
-    ("host", "name"),
-    [
-        ("bücher.test", "xn--bcher-kva.test"),
-        ("straße.test", "xn--strae-oqa.test"),
-        ("نامه\u200cای.test", "xn--mgba3gch31f060k.test"),
-        ("a.test.", "a.test."),
-    ],
-)
-def test_a_host_is_asked_for_as_itself_and_in_ascii(call_tool, server, host, name):
-    mapping = f"{name}:{server.port}:127.0.0.1"
-    assert call_tool("--resolve", mapping, server.url(host=host), "--compact").code == 0
-    assert server.requests[0].values("Host") == [f"{name}:{server.port}"]
+def test_a_host_is_asked_for_as_itself_and_in_ascii(call_tool, server):
+    for host, name in (("straße.test", "xn--strae-oqa.test"), ("a.test.", "a.test.")):
+        mapping = f"{name}:{server.port}:127.0.0.1"
+        assert call_tool("--resolve", mapping, server.url(host=host), "--compact").code == 0
+        assert server.requests[-1].values("Host") == [f"{name}:{server.port}"]
 
 
 # --- method and data ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", [*METHODS, "get", "Post", "oPtIoNs"])
-def test_a_method_is_sent_in_upper_case_and_wins_over_data(call_tool, given):
-    method = given.upper()
-    assert asked(call_tool, "--method", given).method == method
-    warned = f"{method} with a request body" if method in ("GET", "HEAD") else None
-    request = asked(call_tool, "-X", given, "-d", "x=1", warned=warned)
-    assert (request.method, request.body) == (method, b"x=1")
+def test_a_method_is_sent_in_upper_case_and_wins_over_data(call_tool):
+    for given in ("GET", "Post", "put", "DELETE", "HEAD", "oPtIoNs"):
+        method = given.upper()
+        warned = f"{method} with a request body" if method in ("GET", "HEAD") else None
+        request = asked(call_tool, "--method", given, "-d", "x=1", warned=warned)
+        assert (request.method, request.body) == (method, b"x=1")
 
 
 def test_data_makes_it_a_post_and_none_a_get(call_tool):
@@ -379,20 +338,16 @@ def test_headers_come_from_standard_input(run_tool):
     assert request.values("Authorization") == ["Bearer abcdefgh"]
 
 
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
+def test_a_bad_line_of_headers_is_named_by_its_number(call_tool, server, tmp_path):
+    for content, line in (
         (HEADER_LINES, "line 5"),
         (b"X-A: 1\n\nhunter2 hunter2\n", "line 3"),
         (b"X-A: hunter2\0\n", "line 1"),
-        (b"X-A: 1\n X-B: hunter2\n", "line 2"),
-    ],
-)
-def test_a_bad_line_of_headers_is_named_by_its_number(call_tool, server, tmp_path, content, line):
-    (tmp_path / "head").write_bytes(content)
-    result = call_tool("-H", f"@{tmp_path / 'head'}", server.url())
-    check_usage_error(result, f"-H '@{tmp_path / 'head'}', {line}:")
-    assert "hunter2" not in result.err and server.accepted == 0
+    ):
+        (tmp_path / "head").write_bytes(content)
+        result = call_tool("-H", f"@{tmp_path / 'head'}", server.url())
+        check_usage_error(result, f"-H '@{tmp_path / 'head'}', {line}:")
+        assert "hunter2" not in result.err and server.accepted == 0
 
 
 def test_a_file_of_headers_has_a_limit_and_a_name(call_tool, server, tmp_path):
@@ -402,18 +357,20 @@ def test_a_file_of_headers_has_a_limit_and_a_name(call_tool, server, tmp_path):
     assert server.accepted == 0
 
 
-@pytest.mark.parametrize(("script", "words"), [("-", ["-d", "@-"]), ("/dev/stdin", ["--slo-file", "-"])])
-def test_standard_input_that_was_the_program_is_read(base_environment, server, script, words):
-    run = [sys.executable, script, "--compact", *words, server.url()]
+def test_standard_input_that_was_the_program_is_read(base_environment, server):
+    run = [sys.executable, "/dev/stdin", "--compact", "-d", "@-", server.url()]
     with open(TOOL, "rb") as source:
         done = subprocess.run(run, stdin=source, capture_output=True, env=base_environment, check=False)
-    assert done.returncode == 64 and b"the program itself and " + words[0].encode() in done.stderr
+    assert done.returncode == 64 and b"the program itself and -d" in done.stderr
     assert server.accepted == 0
 
 
 def test_a_data_file_that_cannot_be_read_is_a_usage_error(call_tool, server, tmp_path):
     for path in (tmp_path / "missing.json", tmp_path, ""):
         check_usage_error(call_tool("-d", f"@{path}", server.url()), str(path))
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate((1 << 30) + 1)
+    check_usage_error(call_tool("-d", f"@{tmp_path / 'large'}", server.url()), "larger than 1024 MiB")
     assert server.accepted == 0
 
 
@@ -458,29 +415,29 @@ def test_headers_keep_their_order_and_their_repetition(call_tool):
     assert ["=".join(field) for field in mine] == sent
 
 
-@pytest.mark.parametrize("name", ["Host", "User-Agent", "Accept", "Content-Type"])
-def test_a_given_header_replaces_the_default_of_that_name(call_tool, name):
-    request = asked(call_tool, "-d", "{}", "-H", f"{name.upper()}: mine")
-    assert request.values(name) == ["mine"]
+def test_a_given_header_replaces_the_default_of_that_name(call_tool):
+    names = ["Host", "User-Agent", "Accept", "Content-Type"]
+    request = asked(
+        call_tool, "-d", "{}", *(word for name in names for word in ("-H", f"{name.upper()}: mine"))
+    )
+    assert [request.values(name) for name in names] == [["mine"]] * 4
 
 
-@pytest.mark.parametrize("length", [65536, 65537])
-def test_a_header_that_no_server_takes_is_refused_and_not_repeated(call_tool, server, tmp_path, length):
-    head = "X-Token: "
-    (tmp_path / "headers").write_text(head + "s" * (length - len(head)) + "\n")
-    result = call_tool("--compact", "-H", f"@{tmp_path / 'headers'}", server.url())
-    if length == 65536:
-        assert result.code == 0
-    else:
-        check_usage_error(result, "line 1: this header is longer than 64 KiB")
-        assert "ssss" not in result.err and server.accepted == 0
+def test_a_header_that_no_server_takes_is_refused_and_not_repeated(call_tool, server, tmp_path):
+    for length in (65536, 65537):
+        (tmp_path / "headers").write_text("X-Token: ".ljust(length, "s") + "\n")
+        result = call_tool("--compact", "-H", f"@{tmp_path / 'headers'}", server.url())
+        if length == 65536:
+            assert (result.code, server.accepted) == (0, 1)
+    check_usage_error(result, "line 1: this header is longer than 64 KiB")
+    assert "ssss" not in result.err and server.accepted == 1
 
 
 # --- time -----------------------------------------------------------------------------------------
 
 
 def test_a_time_may_have_its_unit(call_tool, server):
-    for value in ("9", "0.9e1", "86400", "9s", "864e5ms"):
+    for value in ("0.9e1", "86400", "864e5ms"):
         assert call_tool("-m", value, "--compact", server.url()).code == 0
     with scripted(lambda peer: peer.read_to_end()) as silent:
         for value in ("0.3s", "300ms"):
@@ -493,26 +450,10 @@ def test_a_time_may_have_its_unit(call_tool, server):
 # --- options that do not go together --------------------------------------------------------------
 
 
-def test_json_and_har_cannot_both_have_the_same_file(run_tool, server, tmp_path):
-    check_usage_error(run_tool("--json", "out", "--har", "out", server.url(), cwd=tmp_path), "--json")
-    assert server.accepted == 0
-    assert not (tmp_path / "out").exists()
-
-
 def test_metrics_only_wins_over_compact(call_tool, server):
     result = call_tool("--compact", "--metrics-only", server.url())
     assert result.code == 0
     assert len(result.metrics()) == 1
-
-
-# --- addresses ------------------------------------------------------------------------------------
-
-
-def test_resolve_for_another_port_is_not_used(call_tool):
-    with refused_port() as port, http_server() as server:
-        mapping = f"127.0.0.1:{server.port + 1 if server.port != 65535 else 1}:127.0.0.2"
-        assert call_tool("--resolve", mapping, "--compact", server.url()).code == 0
-        assert call_tool("--resolve", mapping, "--compact", f"http://127.0.0.1:{port}/").code == 75
 
 
 # --- proxies --------------------------------------------------------------------------------------
@@ -523,21 +464,6 @@ def test_an_empty_proxy_ignores_the_environment(call_tool, server):
         env = {"http_proxy": f"http://127.0.0.1:{port}"}
         assert call_tool("--compact", server.url(), env=env).code == 75
         assert call_tool("--compact", "--proxy", "", server.url(), env=env).code == 0
-
-
-# --- trust ----------------------------------------------------------------------------------------
-
-
-def test_a_bundle_without_certificates_is_refused_by_name(call_tool, tmp_path, authority):
-    check_usage_error(call_tool("--cacert", tmp_path / "none.pem", "https://127.0.0.1:1/"), "none.pem")
-    os.mkfifo(tmp_path / "fifo")
-    check_usage_error(call_tool("--cacert", tmp_path / "fifo", "https://127.0.0.1:1/"), "fifo")
-    over_16_mebibytes = authority.file.read_bytes() + b"\n" * (16 << 20)
-    for content in (b"no certificate", over_16_mebibytes):
-        (tmp_path / "bundle.pem").write_bytes(content)
-        check_usage_error(
-            call_tool("--cacert", tmp_path / "bundle.pem", "https://127.0.0.1:1/"), "bundle.pem"
-        )
 
 
 WITHOUT_SCHEME = "http:/127.0.0.1/ hunter2/a.test bob:hunter2@a.test a.hunter2"

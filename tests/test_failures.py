@@ -22,7 +22,6 @@ import pytest
 import tool
 from checks import check_document, flat
 from conftest import PATIENCE, has
-from frames import Conversation, frame
 from paths import path
 from servers import (
     SERVFAIL,
@@ -42,7 +41,7 @@ NOT_WORDS = re.compile(
 """What belongs to the source code of this program or of a library, not into a sentence."""
 
 
-SOON = ("-m", "3")
+SOON = ("-m", "1")
 """The time of a run that is to end in a timeout, and before it to get as far as its peer lets it."""
 
 
@@ -105,7 +104,6 @@ ZONE = {
 
 NAMES = {
     "unknown": (["http://unknown.test/"], ["unknown.test", "not found"], ["spelling"]),
-    "unknown-in-a-family": (["-6", "http://unknown.test/"], ["no such name|not found"], ["spelling"]),
     "at-another-port": (
         ["--resolve", "unknown.test:443:127.0.0.1", "http://unknown.test/"],
         ["not found"],
@@ -115,7 +113,6 @@ NAMES = {
     "no-ipv6": (["-6", "http://four.test/"], ["four.test", "IPv6"], ["-6"]),
     "no-ipv4": (["-4", "http://six.test/"], ["six.test", "IPv4"], ["-4"]),
     "literal-of-ipv6": (["-4", "http://[::1]/"], ["IPv4"], ["-4"]),
-    "literal-of-ipv4": (["-6", "http://127.0.0.1/"], ["IPv6"], ["-6"]),
     "broken": (["http://broken.test/"], ["broken.test", "no name server", " ms$"], ["nslookup broken.test`"]),
 }
 
@@ -164,7 +161,7 @@ def test_a_resolver_that_does_not_answer_in_time_points_at_the_name_servers(run_
     with dns_server(ZONE) as names:
         failed = fail(run_tool, *SOON, "http://silent.test/", resolver=names.address)
     assert (failed.kind, failed.phase) == ("timeout", "dns")
-    says(failed.message, "silent.test", "3 s")
+    says(failed.message, "silent.test", "1 s")
     says(failed.hint, "name server", "--resolve")
 
 
@@ -197,14 +194,13 @@ def test_a_timeout_names_the_addresses_that_gave_no_answer(run_tool):
     with dns_server({"one.test": ["127.0.0.1"]}) as names, black_hole() as port:
         failed = fail(run_tool, *SOON, f"http://one.test:{port}/", resolver=names.address, drawn=True)
     assert (failed.kind, failed.phase) == ("timeout", "connect")
-    assert f"no connection to one.test (127.0.0.1) port {port} within 3" in failed.message
+    assert f"no connection to one.test (127.0.0.1) port {port} within 1" in failed.message
     says(failed.report, "127.0.0.1: no answer")
     says(failed.hint, "firewall|drop")
 
 
 ROUTES = {
     "none": ("true", "network is unreachable", "route|network"),
-    "unreachable": ("ip route add unreachable 192.0.2.0/24", "no route to host", "host|route"),
     "prohibit": ("ip route add prohibit 192.0.2.0/24", "permission denied", "firewall|policy|route"),
     "blackhole": ("ip route add blackhole 192.0.2.0/24", "192.0.2.1", "route|address"),
 }
@@ -266,22 +262,19 @@ ANSWERS = {
     "empty-reply": Case("", "close", "protocol", "wait", ["closed|hung up", "without an answer"], ["log"]),
     "cut-in-the-header": Case(OK + "Serv", "close", "protocol", "xfer", ["header"], ["log"]),
     "cut-by-length": Case(HEAD + "hello", "close", "protocol", "xfer", ["5 of 100 bytes"], ["log|limit"]),
-    "cut-in-chunks": Case(TRUNCATED, "close", "protocol", "xfer", ["5 bytes", "chunk"], ["log|limit"]),
-    "reset-before-an-answer": Case("", "reset", "network", "wait", ["reset", "before any"], ["https://"]),
-    "reset-in-the-header": Case(HEAD[:20], "reset", "network", "xfer", ["reset", "header"], ["log"]),
-    "reset-in-the-body": Case(HEAD + "hello", "reset", "network", "xfer", ["reset", "5 (bytes|of)"], ["log"]),
-    "hang-before-an-answer": Case("", "hang", "timeout", "wait", ["no response", "3 s"], ["-m", "log"]),
-    "hang-after-an-interim": Case(
-        "HTTP/1.1 103 Early Hints\r\n\r\n", "hang", "timeout", "wait", ["103|interim", "3 s"], ["-m"]
+    "cut-in-chunks": Case(
+        TRUNCATED, "close", "protocol", "xfer", ["5 bytes in whole chunks, without the last one"], ["hung up"]
     ),
-    "hang-in-the-header": Case(HEAD[:20], "hang", "timeout", "xfer", ["3 s", "header"], ["-m"]),
+    "reset-before-an-answer": Case("", "reset", "network", "wait", ["reset", "before any"], ["https://"]),
+    "reset-in-the-body": Case(HEAD + "hello", "reset", "network", "xfer", ["reset", "5 (bytes|of)"], ["log"]),
+    "hang-before-an-answer": Case("", "hang", "timeout", "wait", ["no response", "1 s"], ["-m", "log"]),
+    "hang-after-an-interim": Case(
+        "HTTP/1.1 103 Early Hints\r\n\r\n", "hang", "timeout", "wait", ["103|interim", "1 s"], ["-m"]
+    ),
+    "hang-in-the-header": Case(HEAD[:20], "hang", "timeout", "xfer", ["1 s", "header"], ["-m"]),
     "hang-in-a-body-whose-length-is-said-twice": Case(
         OK + "Content-Length: 100, 0100\r\n\r\nhello",
         "hang", "timeout", "xfer", ["5 of 100 bytes"], ["95 of 100"],
-    ),
-    "hang-in-chunks": Case(
-        TRUNCATED.replace("\r\n\r\n", "\r\nContent-Length: 9\r\n\r\n"),
-        "hang", "timeout", "xfer", [": 5 bytes of the body"], ["-m"],
     ),
     "garbage": Case("SSH-2.0-OpenSSH_9\r\n", "close", "protocol", "wait", ["SSH-2.0", "HTTP"], ["port"]),
     "tls-alert-to-plain-http": Case(
@@ -291,48 +284,33 @@ ANSWERS = {
         "\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64", "close", "protocol", "wait",
         ["HTTP/2 without TLS", "gRPC"], ["over TLS alone"],
     ),
-    "chunks-without-the-last": Case(
-        OK + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "close", "protocol", "xfer",
-        ["5 bytes in whole chunks, without the last one"], ["hung up"],
-    ),
-    "unasked-switch": Case("HTTP/1.1 101 Go\r\n\r\n", "close", "protocol", "wait", ["101"], ["."]),
     "two-lengths": Case(
         OK + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
         "close", "protocol", "xfer", ["conflicting", "5", "6"], ["server"],
-    ),
-    "no-length": Case(
-        OK + "Content-Length: +5\r\n\r\nhello", "close", "protocol", "xfer", ["\\+5"], ["server"]
-    ),
-    "no-header": Case(OK + "no header\r\n\r\n", "close", "protocol", "xfer", ["no header"], ["."]),
-    "no-chunk-size": Case(
-        TRUNCATED.replace("5\r\n", "zz\r\n"), "close", "protocol", "xfer", ["chunk", "zz"], ["server"]
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", ANSWERS.values(), ids=ANSWERS)
-def test_an_answer_that_is_none_or_not_whole_is_explained(run_tool, case):
+def test_an_answer_that_is_none_or_not_whole_is_explained(call_tool, case):
     with scripted(after_request(case.data, case.then)) as server:
-        failed = fail(run_tool, *(SOON if case.then == "hang" else ()), server.url())
+        failed = fail(call_tool, *(SOON if case.then == "hang" else ()), server.url())
     assert (failed.kind, failed.phase) == (case.kind, case.phase)
     says(failed.message, *case.message)
     says(failed.hint, *case.hint)
     assert failed.step["network"]["ip"] == "127.0.0.1"
 
 
-@pytest.mark.parametrize("name", ["empty-reply", "reset-in-the-body"])
-def test_one_failure_in_all_formats(run_tool, name):
-    case = ANSWERS[name]
+def test_one_failure_in_all_formats(run_tool):
+    case = ANSWERS["reset-in-the-body"]
     with scripted(after_request(case.data, case.then)) as server:
         for without in ((), ("rich",)):
             failed = fail(run_tool, server.url(), drawn=True, without=without)
             says(failed.report, *case.message, *case.hint, re.escape(server.url()))
         metrics = run_tool("--metrics-only", server.url())
     [line] = metrics.metrics()
-    size = str(len(case.data.partition("\r\n\r\n")[2]))
     assert (metrics.code, line["error"], line["status"]) == (75, case.kind, "0")
-    assert (line["bytes"], line["ip"]) == (size, "127.0.0.1")
-    assert (line["ttfb"] == "-") == (case.phase == "wait")
+    assert (line["bytes"], line["ip"]) == ("5", "127.0.0.1") and line["ttfb"] != "-"
 
 
 def test_a_reset_within_tls_is_not_told_to_try_tls(call_tool, tls, authority):
@@ -343,7 +321,9 @@ def test_a_reset_within_tls_is_not_told_to_try_tls(call_tool, tls, authority):
 
 
 @pytest.mark.parametrize(("then", "kind"), [("reset", "network"), ("hang", "timeout")])
-def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(run_tool, tmp_path, then, kind):
+def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(
+    call_tool, tmp_path, then, kind
+):
     def script(peer):
         peer.read_until(b"\r\n\r\n")
         if then == "reset":
@@ -353,7 +333,7 @@ def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(ru
     body = tmp_path / "body"
     body.write_bytes(b"x" * 20_000_000)
     with scripted(script) as server:
-        failed = fail(run_tool, *(SOON if then == "hang" else ()), "-d", f"@{body}", server.url())
+        failed = fail(call_tool, *(SOON if then == "hang" else ()), "-d", f"@{body}", server.url())
     assert (failed.kind, failed.phase) == (kind, "wait")
     says(failed.message, "request", "sent|sending")
     assert "does not answer" not in failed.hint, "it cannot answer a request that it does not take"
@@ -363,7 +343,7 @@ def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(ru
 
 
 @pytest.mark.parametrize(("then", "kind"), [("reset", "network"), ("close", "tls"), ("stop", "timeout")])
-def test_a_handshake_that_is_not_finished_is_explained(run_tool, then, kind):
+def test_a_handshake_that_is_not_finished_is_explained(call_tool, then, kind):
     def script(peer):
         peer.sock.recv(65536)  # the whole hello: to close with something unread would be a reset
         if then == "stop":
@@ -373,22 +353,10 @@ def test_a_handshake_that_is_not_finished_is_explained(run_tool, then, kind):
             peer.reset()
 
     with scripted(script) as server:
-        failed = fail(run_tool, *(SOON if then == "stop" else ()), f"https://{server.authority}/")
+        failed = fail(call_tool, *(SOON if then == "stop" else ()), f"https://{server.authority}/")
     assert (failed.kind, failed.phase) == (kind, "tls")
     says(failed.message, "TLS handshake")
     says(failed.hint, "the program behind the port does not" if kind == "timeout" else "TLS")
-
-
-def test_the_version_of_tls_stays_when_tls_fails_after_the_handshake(call_tool, authority):
-    context = authority.context()
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_verify_locations(str(authority.file))
-    with http_server(tls=context) as server:
-        failed = fail(call_tool, "--cacert", authority.file, server.url(), drawn=True)
-    assert failed.step["network"]["tls_version"] == "TLS 1.3"
-    assert failed.step["network"]["tls_verified"] is True
-    says(failed.report, "TLS 1.3, TLS_[A-Z0-9_]+, verified with --cacert")
 
 
 def test_a_tls_port_spoken_to_in_plain_http_is_pointed_at_https(call_tool, tls):
@@ -396,19 +364,6 @@ def test_a_tls_port_spoken_to_in_plain_http_is_pointed_at_https(call_tool, tls):
         failed = fail(call_tool, f"http://{server.authority}/")
     assert failed.phase == "wait" and failed.step["response"] is None
     says(failed.message + failed.hint, "https|TLS")
-
-
-def test_a_port_without_tls_is_not_called_http_unless_it_is(call_tool):
-    def script(peer):
-        peer.read_exactly(5)
-        peer.send("SSH-2.0-OpenSSH_9\r\n")
-        peer.read_to_end()
-
-    with scripted(script) as server:
-        failed = fail(call_tool, f"https://{server.authority}/")
-    assert (failed.kind, failed.phase) == ("tls", "tls")
-    says(failed.message, "not speak TLS|not TLS")
-    assert "HTTP" not in failed.message
 
 
 def test_a_certificate_that_fails_is_drawn_with_the_reason(call_tool, authority):
@@ -449,18 +404,12 @@ PROXIES = {
     ),
     "407-again": ("http://me:wrong-pass@", refusing("407 No"), ["407 No"], ["check|refused|wrong"]),
     "403": ("http", refusing("403 Never"), ["403 Never"], ["polic|forbid|NO_PROXY"]),
-    "speaks-no-tls": ("https", in_turn((5, b"HTTP/1.1 400 Bad\r\n\r\n")), ["speak TLS"], ["as -x http://127"]),
     "405": ("http", refusing("405 Not me"), ["405 Not me"], ["whoever runs it"]),
-    "502": ("http", refusing("502 No way"), ["502 No way"], ["target"]),
-    "503": ("http", refusing("503 Later"), ["503 Later"], ["proxy", "target"]),
     "504": ("http", refusing("504 Too slow"), ["504 Too slow"], ["target"]),
     "hangs-up": ("http", after_request("", "close"), ["hung up|closed"], ["proxy"]),
-    "resets": ("http", after_request("", "reset"), ["reset"], ["proxy"]),
     "is-no-proxy": ("http", sending("SSH-2.0-x\r\n"), ["SSH-2.0-x"], ["proxy"]),
-    "speaks-by-itself": ("http", sending("HTTP/1.1 200 OK\r\n\r\nhello"), ["proxy"], ["proxy"]),
     "wants-a-password": ("socks5", in_turn((3, b"\x05\xff")), ["credentials|password"], ["password"]),
     "speaks-http": ("socks5", in_turn((3, b"HTTP/1.1 400 Bad\r\n\r\n")), ["SOCKS5"], ["SOCKS5"]),
-    "no-socks-at-all": ("socks5", in_turn((3, b"")), ["closed|hung up"], ["SOCKS5"]),
     "hangs-up-later": ("socks5", in_turn((3, b"\x05\0"), (10, b"")), ["closed|hung up"], ["proxy"]),
 }  # fmt: skip
 
@@ -477,34 +426,30 @@ def test_trouble_with_the_proxy_is_laid_at_the_door_of_the_proxy(call_tool, road
     says(failed.hint, *hint)
 
 
-@pytest.mark.parametrize("road", ["http", "https", "socks5h", "nowhere"])
-def test_a_proxy_that_does_not_answer_is_named_in_the_timeout(run_tool, road):
-    if road == "socks5h" and not has("socks"):
-        pytest.skip("needs socks")
+@pytest.mark.parametrize(
+    "road", ["http", pytest.param("socks5h", marks=pytest.mark.needs("socks")), "nowhere"]
+)
+def test_a_proxy_that_does_not_answer_is_named_in_the_timeout(call_tool, road):
     with scripted(lambda peer: peer.read_to_end()) as server, black_hole() as port:
         proxy = f"http://127.0.0.1:{port}" if road == "nowhere" else f"{road}://{server.authority}"
-        failed = fail(run_tool, *SOON, "-x", proxy, "https://a.test/")
+        failed = fail(call_tool, *SOON, "-x", proxy, "https://a.test/")
     assert (failed.kind, failed.phase) == ("timeout", "connect")
-    says(failed.message, "proxy", "3 s")
+    says(failed.message, "proxy", "1 s")
 
 
-def test_a_target_that_is_silent_in_a_tunnel_is_not_the_proxys_fault(run_tool):
+def test_a_target_that_is_silent_behind_a_proxy_is_not_the_proxys_fault(call_tool):
     def script(peer):
-        peer.read_until(b"\r\n\r\n")
-        peer.send("HTTP/1.1 200 OK\r\n\r\n")
+        if peer.read_until(b"\r\n\r\n").startswith(b"CONNECT"):
+            peer.send("HTTP/1.1 200 OK\r\n\r\n")
         peer.read_to_end()
 
     with scripted(script) as server:
-        failed = fail(run_tool, *SOON, "-x", f"http://{server.authority}", "https://a.test/")
-    assert (failed.kind, failed.phase) == ("timeout", "tls")
-    says(failed.hint, f"{server.authority} opened the way, but the target behind it is silent")
-
-
-def test_a_timeout_behind_a_forwarding_proxy_does_not_accuse_the_server_alone(run_tool):
-    with scripted(after_request("", "hang")) as server:
-        failed = fail(run_tool, *SOON, "-x", f"http://{server.authority}", "http://a.test/")
-    assert (failed.kind, failed.phase) == ("timeout", "wait")
-    says(failed.message + failed.hint, "proxy")
+        tunnel = fail(call_tool, *SOON, "-x", f"http://{server.authority}", "https://a.test/")
+        forward = fail(call_tool, *SOON, "-x", f"http://{server.authority}", "http://a.test/")
+    assert (tunnel.kind, tunnel.phase) == ("timeout", "tls")
+    says(tunnel.hint, f"{server.authority} opened the way, but the target behind it is silent")
+    assert (forward.kind, forward.phase) == ("timeout", "wait")
+    says(forward.message + forward.hint, "proxy")
 
 
 @pytest.mark.needs("socks")
@@ -516,43 +461,11 @@ def test_the_name_that_was_looked_up_for_socks5_is_the_name_in_the_timeout(run_t
     says(failed.message, "slow.test")
 
 
-# --- HTTP/2 ---------------------------------------------------------------------------------------
-
-
-SETTINGS = frame(4, b"", 0, 0)
-HTTP2 = {
-    "speaks-http1": (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "wait", ["HTTP/1"], ["--http1.1"]),
-    "bad-hpack": (SETTINGS + frame(1, b"\xff" * 5, 5), "wait", ["HTTP/2|header"], ["--http1.1"]),
-    "too-short": (
-        SETTINGS + frame(1, b"\x88\x5c\x0210", 4) + frame(0, b"hello", 1),
-        "xfer",
-        ["5 bytes", "10"],
-        ["server"],
-    ),
-}
-
-
-@pytest.mark.needs("h2")
-@pytest.mark.parametrize(("data", "phase", "message", "hint"), HTTP2.values(), ids=HTTP2)
-def test_a_failure_of_http2_is_explained(call_tool, authority, data, phase, message, hint):
-    def script(peer):
-        Conversation(peer).read_head()
-        peer.send(data)
-        peer.read_to_end()
-
-    with scripted(script, tls=authority.context(alpn=("h2",))) as server:
-        failed = fail(call_tool, "--cacert", authority.file, server.url())
-    assert (failed.kind, failed.phase) == ("protocol", phase)
-    says(failed.message, *message)
-    says(failed.hint, *hint)
-
-
 # --- the rest -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("error", "short"),
-    [
+def test_memory_is_said_to_be_short_by_who_lacks_it_alone():
+    for error, short in (
         (ssl.SSLError(1, "[X509] malloc failure (_ssl.c:4062)"), True),
         (ssl.SSLError(1, "[X509] unsupported (_ssl.c:4062)"), False),
         (ValueError("malloc failure"), False),
@@ -562,13 +475,9 @@ def test_a_failure_of_http2_is_explained(call_tool, authority, data, phase, mess
         (RuntimeError("can't allocate lock"), True),
         (OSError(errno.EMFILE, "Too many open files"), True),
         (OSError(errno.EACCES, "Permission denied"), False),
-        (RuntimeError("dictionary changed size during iteration"), False),
-    ],
-    ids=str,
-)
-def test_memory_is_said_to_be_short_by_who_lacks_it_alone(error, short):
-    said = tool.refusal_of(error) or ""
-    assert ("met a limit" in said and str(error.args[-1]) in said) is short
+    ):
+        said = tool.refusal_of(error) or ""
+        assert ("met a limit" in said and str(error.args[-1]) in said) is short, error
 
 
 @pytest.mark.needs("linux")
@@ -577,7 +486,7 @@ def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path):
 
     def script(peer):
         peer.read_request()
-        peer.send(OK + "Transfer-Encoding: chunked\r\n\r\n" + "1\r\nx\r\n" * 150_000 + "0\r\n\r\n")
+        peer.send(OK + "Transfer-Encoding: chunked\r\n\r\n" + "1\r\nx\r\n" * 60_000 + "0\r\n\r\n")
 
     path = tmp_path / "out.json"
     processor = {min(os.sched_getaffinity(0))}

@@ -22,8 +22,6 @@ from servers import (
 
 pytestmark = pytest.mark.needs("socks")
 
-ROADS = ("direct", "http", "https", "socks5", "socks5h")
-TARGETS = ("http", "https", "http2")
 HELLO = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 
@@ -32,9 +30,8 @@ HELLO = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 @pytest.fixture
 def roads(proxy, proxy_over_tls, socks5):
-    """The proxies of this session by kind: what `--proxy` is to be given, None for none."""
+    """The proxies of this session by kind: what `--proxy` is to be given."""
     return {
-        "direct": None,
         "http": proxy.url(""),
         "https": proxy_over_tls.url(""),
         "socks5": socks5.url(""),
@@ -50,21 +47,22 @@ def targets(http2, tls):
 
 
 @pytest.mark.needs("h2")
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize(
+    ("road", "target"),
+    [
+        *(("http", "http"), ("http", "https"), ("http", "http2"), ("https", "http"), ("https", "http2")),
+        *(("socks5", "http"), ("socks5", "https"), ("socks5h", "http2")),
+    ],
+)
 def test_every_road_leads_to_every_target(roads, targets, authority, road, target):
-    url = targets[target](host="127.0.0.1")
-    options = ["-x", roads[road]] if roads[road] else []
-    step = only_step(here("--cacert", authority.file, *options, url))
+    step = only_step(here("--cacert", authority.file, "-x", roads[road], targets[target](host="127.0.0.1")))
     network, timing = step["network"], step["timing"]
     assert (step["response"]["status"], step["response"]["bytes"]) == (200, 6)
     assert step["response"]["http_version"] == ("HTTP/2" if target == "http2" else "HTTP/1.1")
     assert (network["tls_version"] is None) == (target == "http")
     assert (timing["tls_ms"] > 0) == (target != "http")
-    assert (network["ip"], network["ip_family"]) == ("127.0.0.1", "IPv4")
-    assert (network["proxy_url"], network["proxy_source"]) == (roads[road], "--proxy" if options else None)
-    port = roads[road] or url.rstrip("/")
-    assert network["port"] == int(port.rpartition(":")[2])
+    assert (network["proxy_url"], network["proxy_source"]) == (roads[road], "--proxy")
+    assert network["port"] == int(roads[road].rpartition(":")[2])
 
 
 # --- whose time is whose --------------------------------------------------------------------------
@@ -72,49 +70,36 @@ def test_every_road_leads_to_every_target(roads, targets, authority, road, targe
 DELAY = 0.3
 
 
-def phases_of(road, target):
-    """List the phases that can be delayed on a road: a forwarding proxy negotiates nothing."""
-    negotiates = road != "direct" and not (road == "http" and target == "http")
-    return ["connect"] * negotiates + ["tls"] * (target == "https") + ["wait", "xfer"]
-
-
-MATRIX = [
-    (road, target, phase)
-    for road in ROADS[:-1]
-    for target in ("http", "https")
-    for phase in phases_of(road, target)
-]
-
-
-@pytest.mark.parametrize(("road", "target", "phase"), MATRIX)
+@pytest.mark.parametrize(
+    ("road", "target", "phase"),
+    [
+        *(("http", "https", "connect"), ("http", "https", "tls"), ("http", "http", "wait")),
+        *(("https", "http", "connect"), ("https", "https", "tls"), ("https", "https", "xfer")),
+        *(("socks5", "http", "connect"), ("socks5", "https", "tls"), ("socks5", "https", "wait")),
+    ],
+)
 def test_a_delay_is_found_in_its_phase_on_every_road(authority, tls, road, target, phase):
     """A busy machine may begin to measure a phase late, by less than half of the delay."""
     late = {each: DELAY * (each == phase) for each in tool.PHASES}
     reply = Reply(body=b"hello", wait=late["wait"], xfer=late["xfer"])
     secured = tls if target == "https" else None
-    with http_server({"/": reply}, tls=secured, tls_delay=late["tls"]) as server:
-        words = ["-m", "60", "--cacert", authority.file, server.url()]
-        with contextlib.ExitStack() as held:
-            if road != "direct":
-                relay = relay_proxy(road, server, late["connect"], tls if road == "https" else None)
-                words += ["-x", held.enter_context(relay)[0]]
-            timing = only_step(here(*words))["timing"]
+    with (
+        http_server({"/": reply}, tls=secured, tls_delay=late["tls"]) as server,
+        relay_proxy(road, server, late["connect"], tls if road == "https" else None) as (proxy, _),
+    ):
+        timing = only_step(here("--cacert", authority.file, "-x", proxy, server.url()))["timing"]
     assert timing[f"{phase}_ms"] >= DELAY * 500, timing
     assert max(tool.PHASES, key=lambda each: timing[f"{each}_ms"]) == phase, timing
 
 
 @pytest.mark.needs("root", "linux")
-@pytest.mark.parametrize(
-    ("road", "slow"), [("direct", "target"), ("socks5", "target"), ("socks5", "proxy"), ("http", "proxy")]
-)
+@pytest.mark.parametrize(("road", "slow"), [("socks5", "target"), ("http", "proxy")])
 def test_a_slow_lookup_is_a_long_dns_on_every_road(run_tool, server, road, slow):
-    with contextlib.ExitStack() as held:
-        words = [server.url(host="slow.test" if slow == "target" else None)]
-        if road != "direct":
-            proxy, _ = held.enter_context(relay_proxy(road, server))
-            words += ["-x", proxy.replace("127.0.0.1", "slow.test") if slow == "proxy" else proxy]
-        names = held.enter_context(dns_server({"slow.test": ["127.0.0.1"]}, delay=DELAY))
-        step = only_step(run_tool("-4", "--json", "-", *words, resolver=names.address))
+    zone = {"slow.test": ["127.0.0.1"]}
+    with relay_proxy(road, server) as (proxy, _), dns_server(zone, delay=DELAY) as names:
+        way = proxy.replace("127.0.0.1", "slow.test") if slow == "proxy" else proxy
+        url = server.url(host="slow.test" if slow == "target" else None)
+        step = only_step(run_tool("-4", "--json", "-", "-x", way, url, resolver=names.address))
     assert step["timing"]["dns_ms"] >= DELAY * 1000
     assert "slow.test" in (step["network"]["proxy_url"] or "") + step["url"]
 
@@ -157,11 +142,8 @@ def test_a_tunnel_carries_none_of_the_request_s_headers(tls, authority):
 def test_a_socks_proxy_is_asked_for_the_name_or_for_the_address(server):
     far = ["--resolve", "far.test:81:127.0.0.7"]
     for road, words, host, seen in (
-        ("socks5", [], "127.0.0.1", "127.0.0.1"),
         ("socks5", [], "[::1]", "::1"),
         ("socks5", far, "far.test", "127.0.0.7"),
-        ("socks5h", [], "127.0.0.1", "127.0.0.1"),
-        ("socks5h", [], "[::1]", "::1"),
         ("socks5h", [], "far.test", "far.test"),
         ("socks5h", [], "münchen.test", "xn--mnchen-3ya.test"),
     ):
@@ -175,14 +157,14 @@ def test_sni_and_host_are_the_target_s_behind_every_proxy(authority, tmp_path):
     context = authority.context("far.test", "127.0.0.1")
     names = []
     context.sni_callback = lambda sock, name, context: names.append(name)
-    for road in ROADS[1:]:
+    for road in ("http", "https", "socks5h"):
         tls = authority.context() if road == "https" else None
         with http_server(tls=context) as server, relay_proxy(road, server, 0.0, tls) as (proxy, _):
             mapping = ["--resolve", f"far.test:{server.port}:127.0.0.1"]
             options = ["--cacert", authority.file, "-x", proxy, *mapping]
             only_step(here(*options, server.url(host="far.test")))
             assert server.requests[0].values("Host") == [f"far.test:{server.port}"]
-    assert names == ["far.test"] * 4
+    assert names == ["far.test"] * 3
 
 
 # --- credentials ----------------------------------------------------------------------------------
@@ -197,14 +179,12 @@ def test_a_password_is_used(proxy_with_password, socks5_with_password, server, t
         assert step["network"]["proxy_url"] == program.url("")
 
 
-@pytest.mark.parametrize("userinfo", ["", "user:wrong@", "other:secret@"])
-def test_a_missing_or_wrong_password_is_a_refusal_by_the_proxy(
-    proxy_with_password, socks5_with_password, authority, userinfo
-):
+def test_a_missing_or_wrong_password_is_a_refusal_by_the_proxy(proxy_with_password, socks5_with_password):
     for program, words in ((proxy_with_password, "407"), (socks5_with_password, "credentials")):
-        url = program.url("").replace("://", f"://{userinfo}")
-        error = failure(here("-x", url, "https://127.0.0.1:1/"), "proxy", "connect")["error"]
-        assert words in error["message"] and error["hint"]
+        for userinfo in ("", "user:wrong@"):
+            url = program.url("").replace("://", f"://{userinfo}")
+            error = failure(here("-x", url, "https://127.0.0.1:1/"), "proxy", "connect")["error"]
+            assert words in error["message"] and error["hint"]
 
 
 def test_a_407_to_a_plain_request_is_the_response(proxy_with_password, server):
@@ -216,44 +196,36 @@ def test_a_407_to_a_plain_request_is_the_response(proxy_with_password, server):
     )
 
 
-def breaking_off(status):
-    """Answer the head of a request, and reset the connection once the answer has arrived."""
-
+@pytest.mark.parametrize(
+    ("through", "status"), [(True, "407 Proxy Authentication Required"), (False, "413 Too Large")]
+)
+def test_an_answer_that_came_before_a_reset_is_said_first_in_every_form(call_tool, tmp_path, through, status):
     def script(peer):
         peer.read_until(b"\r\n\r\n")
         peer.send(f"HTTP/1.1 {status}\r\nContent-Length: 500\r\n\r\nno entry")
         peer.reset()
 
-    return scripted(script)
-
-
-@pytest.mark.parametrize("through", [True, False], ids=["proxy", "server"])
-@pytest.mark.parametrize("status", ["407 Proxy Authentication Required", "413 Too Large", "200 OK"])
-def test_an_answer_that_came_before_a_reset_is_said_first_in_every_form(call_tool, tmp_path, through, status):
     (tmp_path / "body").write_bytes(b"x" * 8_000_000)
     for style in ((), ("--compact",), ("-s",)):
-        with breaking_off(status) as peer:
+        with scripted(script) as peer:
             way = ["-x", peer.url(""), "http://a.test/"] if through else [peer.url()]
             result = call_tool(*style, "-m", "60", "-d", f"@{tmp_path}/body", *way)
         text = flat(result.out + result.err)
         assert result.code == 75 and f"answered {status}, then connection " in text
         assert "look at its log" not in text
-        assert ("Give the proxy a user name" in text) is (status[:3] == "407" and style != ("--compact",))
+        assert ("Give the proxy a user name" in text) is (through and style != ("--compact",))
 
 
 PAIRS = {
     "user:secret": (b"user", b"secret"),
     "us%20er:p%40s%3As%2Fw%25": (b"us er", b"p@s:s/w%"),
-    "user": (b"user", b""),
     "user:": (b"user", b""),
     "%C3%BC:%FF": (b"\xc3\xbc", b"\xff"),
     "u" * 255 + ":" + "p" * 255: (b"u" * 255, b"p" * 255),
-    "u" * 128 + ":p": (b"u" * 128, b"p"),
 }
 
 
-@pytest.mark.parametrize("target", ["http", "https"])
-def test_credentials_are_percent_decoded_for_an_http_proxy(target):
+def test_credentials_are_percent_decoded_for_an_http_proxy():
     def script(peer):
         seen.append(peer.read_request().values("Proxy-Authorization"))
         peer.send("HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")
@@ -261,7 +233,7 @@ def test_credentials_are_percent_decoded_for_an_http_proxy(target):
     for userinfo, pair in {**PAIRS, ":secret": (b"", b"secret")}.items():
         seen = []
         with scripted(script) as proxy:
-            result = here("-x", f"http://{userinfo}@127.0.0.1:{proxy.port}", f"{target}://a.test/")
+            result = here("-x", f"http://{userinfo}@127.0.0.1:{proxy.port}", "https://a.test/")
             assert "refused the user name and password" in result.err
         assert seen == [["Basic " + base64.b64encode(b":".join(pair)).decode()]]
 
@@ -286,22 +258,22 @@ def test_credentials_are_percent_decoded_for_a_socks_proxy():
         assert seen == [pair]
 
 
-@pytest.mark.parametrize("road", ROADS[:-1])
-@pytest.mark.parametrize("target", ["http", "https"])
+@pytest.mark.parametrize(
+    ("road", "target"), [("http", "http"), ("http", "https"), ("socks5", "http"), ("direct", "http")]
+)
 def test_a_given_proxy_authorization_goes_to_a_proxy_alone(authority, tls, road, target):
     """Direct, in a tunnel and through SOCKS there is nobody whom it is for."""
     words, asked = ["--cacert", authority.file, "-H", "proxy-authorization: Basic given"], []
     with http_server(tls=tls if target == "https" else None) as server, contextlib.ExitStack() as held:
         if road != "direct":
-            relay = relay_proxy(road, server, 0.0, tls if road == "https" else None)
-            proxy, asked = held.enter_context(relay)
+            proxy, asked = held.enter_context(relay_proxy(road, server))
             words += ["-x", proxy]
         only_step(here(*words, server.url()))
         [request] = server.requests
-    if road in ("http", "https"):
+    if road == "http":
         [head] = asked
         assert head.lower().count(b"proxy-authorization: basic given\r\n") == 1
-    if target == "https" or road not in ("http", "https"):
+    if (road, target) != ("http", "http"):
         assert request.values("Proxy-Authorization") == []
 
 
@@ -316,28 +288,22 @@ def test_a_given_proxy_authorization_wins_over_the_proxy_url(server):
 # --- refusals -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("logins", "hint"),
-    [
-        (["Basic realm=x"], "Give the proxy a user name"),
+def test_a_proxy_that_wants_another_login_than_basic_is_not_to_be_given_a_password():
+    for logins, hint in (
         (["NTLM", "basic realm=x"], "Give the proxy a user name"),
         (["NTLM", "Negotiate"], "another login than Basic"),
-    ],
-)
-def test_a_proxy_that_wants_another_login_than_basic_is_not_to_be_given_a_password(logins, hint):
-    fields = "".join(f"Proxy-Authenticate: {login}\r\n" for login in logins)
-    with scripted(sending(f"HTTP/1.1 407 No\r\n{fields}\r\n")) as proxy:
-        error = failure(here("-x", proxy.url(""), "https://a.test/"), "proxy", "connect")["error"]
-    assert hint in error["hint"]
+    ):
+        fields = "".join(f"Proxy-Authenticate: {login}\r\n" for login in logins)
+        with scripted(sending(f"HTTP/1.1 407 No\r\n{fields}\r\n")) as proxy:
+            error = failure(here("-x", proxy.url(""), "https://a.test/"), "proxy", "connect")["error"]
+        assert hint in error["hint"]
 
 
 @pytest.mark.parametrize(
     "answer",
     [
         "HTTP/1.0 200 Connected\r\nProxy-Agent: x\r\n\r\n",
-        "HTTP/1.1 200\r\n\r\n",
-        "HTTP/1.1 204 Fine\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 204\r\nTransfer-Encoding: chunked\r\n\r\n",
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\nX: y\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
     ],
 )
@@ -354,25 +320,21 @@ def test_a_tunnel_is_open_after(authority, tls, answer):
     assert (step["response"]["bytes"], step["response"]["interim"]) == (5, [])
 
 
-@pytest.mark.parametrize("road", ROADS[1:])
-def test_a_proxy_that_refuses_connections_is_a_proxy_failure(road):
-    with refused_port() as port:
-        step = failure(here("-x", f"{road}://127.0.0.1:{port}", "http://127.0.0.2/"), "proxy", "connect")
-    assert "refused" in step["error"]["message"] and f"127.0.0.1:{port}" in step["error"]["message"]
-    assert [attempt["ip"] for attempt in step["network"]["attempts"]] == ["127.0.0.1"]
-
-
-def test_a_proxy_whose_name_does_not_exist_is_a_proxy_failure():
-    for road in ("http", "socks5h"):
-        step = failure(here("-x", f"{road}://no.such.invalid:1", "https://127.0.0.1/"), "proxy", "dns")
-        assert "no.such.invalid" in step["error"]["message"]
+def test_a_proxy_that_cannot_be_reached_is_a_proxy_failure():
+    for road in ("http", "socks5"):
+        with refused_port() as port:
+            step = failure(here("-x", f"{road}://127.0.0.1:{port}", "http://127.0.0.2/"), "proxy", "connect")
+        assert "refused" in step["error"]["message"] and f"127.0.0.1:{port}" in step["error"]["message"]
+        assert [attempt["ip"] for attempt in step["network"]["attempts"]] == ["127.0.0.1"]
+    step = failure(here("-x", "http://no.such.invalid:1", "https://127.0.0.1/"), "proxy", "dns")
+    assert "no.such.invalid" in step["error"]["message"]
 
 
 def test_an_https_proxy_that_does_not_shake_hands_is_a_timeout_in_connect():
     with scripted(lambda peer: peer.read_to_end()) as proxy:
-        result = here("-m", "2", "-x", f"https://127.0.0.1:{proxy.port}", "https://a.test/")
+        result = here("-m", "1", "-x", f"https://127.0.0.1:{proxy.port}", "https://a.test/")
     timing = failure(result, "timeout", "connect")["timing"]
-    assert timing["total_ms"] >= timing["connect_ms"] > 0 and timing["total_ms"] >= 2000 - EDGE
+    assert timing["total_ms"] >= timing["connect_ms"] > 0 and timing["total_ms"] >= 1000 - EDGE
 
 
 def test_the_certificate_and_the_name_of_an_https_proxy_are_verified(server, authority, tls):
@@ -384,13 +346,6 @@ def test_the_certificate_and_the_name_of_an_https_proxy_are_verified(server, aut
     with relay_proxy("https", server, 0.0, authority.context("other.test")) as (proxy, _):
         error = failure(here("--cacert", authority.file, "-x", proxy, server.url()), "proxy", "connect")
     assert "other.test" in error["error"]["message"]
-
-
-def test_an_https_proxy_is_named_without_its_final_dot(server, authority):
-    with relay_proxy("https", server, 0.0, authority.context("localhost")) as (proxy, _):
-        url = proxy.replace("127.0.0.1", "localhost.")
-        mapping = f"localhost.:{url.rpartition(':')[2]}:127.0.0.1"
-        only_step(here("--resolve", mapping, "--cacert", authority.file, "-x", url, server.url()))
 
 
 @pytest.mark.needs("ipv6")
@@ -438,16 +393,16 @@ REPLIES = {
 }
 
 
-@pytest.mark.parametrize(("code", "words"), REPLIES.items())
-def test_a_socks_reply_is_a_refusal_in_its_own_words(code, words):
+def test_a_socks_reply_is_a_refusal_in_its_own_words():
     def script(peer):
         socks_request(peer)
         peer.send(bytes([5, code, 0, 1, 0, 0, 0, 0, 0, 0]))
 
-    with scripted(script) as proxy:
-        result = here("-x", f"socks5h://127.0.0.1:{proxy.port}", "http://127.0.0.1:1/")
-    message = failure(result, "proxy", "connect")["error"]["message"]
-    assert words in message.lower() and str(code) in message
+    for code, words in REPLIES.items():
+        with scripted(script) as proxy:
+            result = here("-x", f"socks5h://127.0.0.1:{proxy.port}", "http://127.0.0.1:1/")
+        message = failure(result, "proxy", "connect")["error"]["message"]
+        assert words in message.lower() and str(code) in message
 
 
 def refusing_until(asked, code, last):
@@ -467,14 +422,12 @@ def refusing_until(asked, code, last):
 
 
 ADDRESSES = ["192.0.2.1", "192.0.2.2", "192.0.2.3"]
-ONE_BY_ONE = [
-    *((code, 3, 3) for code in (1, 3, 4, 5, 6, 8)),
-    (4, None, 3),
-    *((code, None, 1) for code in (2, 7, 9)),  # what is not about the address is final
-]
 
 
-@pytest.mark.parametrize(("code", "last", "tried"), ONE_BY_ONE)
+@pytest.mark.parametrize(
+    ("code", "last", "tried"),
+    [(1, 3, 3), (5, 3, 3), (4, None, 3), (2, None, 1)],  # what is not about the address is final
+)
 def test_with_socks5_the_next_address_is_tried_when_the_proxy_cannot_reach_one(run_tool, code, last, tried):
     asked = []
     with dns_server({"many.test": ADDRESSES}) as names, scripted(refusing_until(asked, code, last)) as proxy:
@@ -498,13 +451,10 @@ def test_with_socks5_the_next_address_is_tried_when_the_proxy_cannot_reach_one(r
     ("variables", "source"),
     [
         ({"http_proxy": "P"}, "http_proxy"),
-        ({"HTTP_PROXY": "P"}, "HTTP_PROXY"),
         ({"all_proxy": "P"}, "all_proxy"),
-        ({"ALL_PROXY": "P"}, "ALL_PROXY"),
         ({"http_proxy": "P", "HTTP_PROXY": "Q"}, "http_proxy"),
         ({"HTTP_PROXY": "Q", "ALL_PROXY": "P", "REQUEST_METHOD": "GET"}, "ALL_PROXY"),
         ({"https_proxy": "Q"}, None),
-        ({"HTTP_PROXY": "Q", "REQUEST_METHOD": "GET"}, None),
         ({"http_proxy": "Q", "no_proxy": "*"}, "NO_PROXY"),
     ],
 )
@@ -526,10 +476,9 @@ def test_the_option_wins_over_the_environment_and_no_proxy(server):
     assert (network["proxy_url"], network["proxy_source"], len(asked)) == (proxy, "--proxy", 1)
 
 
-@pytest.mark.parametrize("follow", [[], ["-L"]])
-def test_a_malformed_variable_for_the_other_scheme_is_refused_before_or_never(server, follow):
+def test_a_malformed_variable_for_the_other_scheme_is_refused_before_or_never(server):
     """A usage error makes no request; once one was made its report is due."""
-    result = here(*follow, server.url(), env={"HTTPS_PROXY": "socks4://x"})
+    result = here("-L", server.url(), env={"HTTPS_PROXY": "socks4://x"})
     assert (result.code, server.accepted) in [(64, 0), (0, 1)], result.err
 
 

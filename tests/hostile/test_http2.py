@@ -135,7 +135,7 @@ OUT_OF_PLACE = [
     case("more padding than content", head() + frame(DATA, b"\xffhello", END_STREAM | PADDED)),
     case("a frame of 16 MB", frame(DATA, b"x" * 65536, length=0xFFFFFF)),
     case("a frame one byte too long", head() + frame(DATA, b"x" * 16384) + frame(DATA, b"x" * 16385)),
-    case("HTTP/1.1", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+    case("HTTP/1.1", b"HTTP/1.1 200 OK\r\n\r\n", phase="wait", says="HTTP/1", hint="--http1.1"),
     case("escape sequences", b"\x1b[2J\x1b[31m" * 99),
 ]
 
@@ -157,6 +157,13 @@ VALUES = (
         case("a connection header", head(STATUS_200 + field(b"connection", b"close")) + BODY),
         case("a value with a line feed", head(STATUS_200 + field(b"x", b"y\nz")) + BODY),
         case("a length too small", head(length(b"5")) + BODY),
+        case(
+            "a length too large",
+            head(length(b"10")) + BODY,
+            phase="xfer",
+            says="6 bytes, its content-length says 10",
+            hint="server",
+        ),
         case("a length and no body", head(length(b"6"), END_STREAM)),
         case("two lengths", head(length(b"6", b"7")) + BODY),
         case("no response at all", head(field(b":status", b"103")) + frame(DATA, b"", END_STREAM)),
