@@ -795,16 +795,13 @@ if __name__ == "__main__":
 
 @contextlib.contextmanager
 def debian_program(
-    name: str, arguments: list[Any], port: int, log: Path, env: dict[str, str] | None = None
+    name: str, arguments: list[Any], port: int, log: Path
 ) -> Iterator[None]:
-    """Run a server program of the system on `port` for the length of the block; skip where it is missing.
-
-    `env` is all the environment it gets; by default it is that of the tests.
-    """
+    """Run a server program of the system on `port` for the length of the block; skip where it is missing."""
     program = shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
     if not program:
         skip(f"{name} is not installed")
-    with started([program, *arguments], log, env) as process:
+    with started([program, *arguments], log, None) as process:
         give_up = time.monotonic() + PATIENCE_WITH_PROGRAMS
         while not accepts(port):
             if process.poll() is not None or time.monotonic() > give_up:

@@ -486,7 +486,7 @@ def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path):
 
     def script(peer):
         peer.read_request()
-        peer.send(OK + "Transfer-Encoding: chunked\r\n\r\n" + "1\r\nx\r\n" * 60_000 + "0\r\n\r\n")
+        peer.send(OK + "Transfer-Encoding: chunked\r\n\r\n" + "1\r\nx\r\n" * 150_000 + "0\r\n\r\n")
 
     path = tmp_path / "out.json"
     processor = {min(os.sched_getaffinity(0))}

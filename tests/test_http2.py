@@ -5,7 +5,6 @@ Servers that break the rules, break off or say nothing are in hostile/test_http2
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 
@@ -34,7 +33,7 @@ from frames import (
 )
 from inside import failure, here, only_step, tool
 from relays import halving_relay
-from servers import debian_program, free_port, scripted
+from servers import free_port
 
 pytestmark = [pytest.mark.needs("h2")]
 
@@ -105,45 +104,6 @@ def test_nginx_sends_five_megabytes_and_answers_before_it_has_the_whole_upload(a
     assert (response["http_version"], response["bytes"]) == ("HTTP/2", 5_000_000)
     assert response["server"].startswith("nginx")
     assert early["status"] == 413
-
-
-CADDY = """
-{{
-  admin off
-  auto_https off
-  servers {{
-    protocols h1 h2
-  }}
-}}
-https://127.0.0.1:{port} {{
-  bind 127.0.0.1
-  tls {pem} {pem}
-  reverse_proxy 127.0.0.1:{onward}
-}}
-"""
-
-
-def test_caddy_takes_a_large_upload(authority, tmp_path):
-    """Servers in Go return credit for every 16 or 32 KiB, twice, and take frames of 1 MiB."""
-    (tmp_path / "body").write_bytes(bytes(64 << 20))
-    port = free_port()
-
-    def take_upload(peer):
-        head = peer.read_until(b"\r\n\r\n")
-        size = peer.skip(int(head.lower().partition(b"content-length:")[2].split()[0]))
-        peer.send(f"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-Size: {size}\r\n\r\n")
-
-    with scripted(take_upload) as behind:
-        text = CADDY.format(port=port, pem=authority.certificate(), onward=behind.port)
-        (tmp_path / "Caddyfile").write_text(text)
-        settings = ["run", "--config", tmp_path / "Caddyfile", "--adapter", "caddyfile"]
-        places = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
-        env = {**dict.fromkeys(places, str(tmp_path)), "PATH": os.environ["PATH"]}
-        with debian_program("caddy", settings, port, tmp_path / "out.log", env):
-            options = ["-m", "120", "--cacert", authority.file, "-d", f"@{tmp_path / 'body'}"]
-            response = only_step(here(*options, f"https://127.0.0.1:{port}"))["response"]
-    assert (response["http_version"], response["server"]) == ("HTTP/2", "Caddy")
-    assert {header["name"]: header["value"] for header in response["headers"]}["x-size"] == str(64 << 20)
 
 
 # --- what the client says -------------------------------------------------------------------------
