@@ -794,9 +794,7 @@ if __name__ == "__main__":
 
 
 @contextlib.contextmanager
-def debian_program(
-    name: str, arguments: list[Any], port: int, log: Path
-) -> Iterator[None]:
+def debian_program(name: str, arguments: list[Any], port: int, log: Path) -> Iterator[None]:
     """Run a server program of the system on `port` for the length of the block; skip where it is missing."""
     program = shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
     if not program:
