@@ -5951,7 +5951,8 @@ class Way:
     def _look_up(self) -> None:
         """Look up every name before the first SYN, which ends dns: a proxy's and for socks5 the target's."""
         for number, hop in enumerate(self._hops):
-            self._log.hop_looking_up = number
+            if hop.looks_up:
+                self._log.hop_looking_up = number
             hop.look_up()
 
     def _ask(self) -> None:
