@@ -6539,8 +6539,7 @@ def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, optio
     return made._replace(
         url=percent_encode(resolve_reference(step.url, text)),
         sent_headers=(),
-        timing=made.timing._replace(dns=0),
-        network=made.network._replace(peer=None, port=None, interface=None),
+        network=made.network._replace(port=None, interface=None),
     )
 
 
@@ -7155,7 +7154,7 @@ def judge_allowance(key: str, allowance: Allowance, found: Comparison) -> Judgem
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 24c. Verdict. Runs -> the budgets' outcome, the report of all that is known, and the exit code.
+# 24c. Verdict. Runs -> the budgets' outcome.
 def judge_time(key: str, threshold: float, runs: Sequence[Run]) -> Judgement:
     """Hold runs of one variant against a budget in ms.
 
@@ -7209,29 +7208,6 @@ def judge_all(options: Options, own: Sequence[Run], comparisons: Sequence[Compar
         certificates = [judge_certificate(options.cert_days, own)]
     verdict = Verdict(tuple(judgements), tuple(certificates))
     return verdict if any(verdict) or (answered and comparisons and options.allowances) else None
-
-
-def codes_of(run: Run) -> Iterator[ExitCode]:
-    """Give the exit codes that a run is a reason for; HTTP_ERROR counts only with --fail."""
-    last = run.steps[-1]
-    if run.limit_reached:
-        yield ExitCode.REDIRECT_LIMIT
-    if any(step.error for step in run.steps):
-        yield ExitCode.NETWORK
-    if not last.good:
-        yield ExitCode.HTTP_ERROR
-
-
-def choose_exit_code(codes: Iterable[ExitCode], fail: bool, unwritten: bool, passed: bool) -> ExitCode:
-    """Return the exit code; `codes` are those that the runs are a reason for."""
-    reasons = {ExitCode.OK, *codes}
-    if not fail:
-        reasons.discard(ExitCode.HTTP_ERROR)
-    if unwritten:
-        reasons.add(ExitCode.WRITE)
-    if not passed:
-        reasons.add(ExitCode.SLO)
-    return next(code for code in ExitCode if code in reasons)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7694,7 +7670,7 @@ def step_notes(step: Step) -> Iterator[str]:
     """Say if a step may have been refused for its client certificate or the lack of one, and if its redirect
     forgets TLS.
     """
-    tls, status = step.network.tls, step.answer.status if step.answer else 0
+    tls, status = step.network.tls, step.status or 0
     if tls.wanted and tls.client_cert is None and 400 <= status < 500:
         yield "the server asked for a client certificate, and none was given: --cert PATH"
     if tls.client_cert and status in (400, 401, 403, 421):
@@ -7979,12 +7955,16 @@ class Report:
         return tuple(Summary(groups[kind]) for kind in ordered)
 
     @cached_property
+    def chains(self) -> dict[str | None, Summary]:
+        """Return a summary of the chains of each variant."""
+        return {name: Summary(list(map(chain_of, runs))) for name, runs in self.by_variant.items()}
+
+    @property
     def compared(self) -> dict[str | None, Summary]:
         """Return what is compared: by variant the chains, or beside a baseline the last step."""
         if self.options.baseline:
             return {None: self.summaries[-1]}
-        parts = self.by_variant
-        return {name: Summary(list(map(chain_of, runs))) for name, runs in parts.items() if name is not None}
+        return {name: chain for name, chain in self.chains.items() if name is not None}
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
@@ -8005,6 +7985,19 @@ class Report:
         judgements = tuple(each for verdict in found for each in verdict.judgements)
         certificates = tuple(each for verdict in found for each in verdict.certificates)
         return Verdict(judgements, certificates) if found else None
+
+    def exit_code(self, unwritten: bool = False) -> ExitCode:
+        """Return the exit code; `unwritten` is that something could not be written."""
+        last = [run.steps[-1] for run in self.runs]
+        reasons = {
+            ExitCode.REDIRECT_LIMIT: any(run.limit_reached for run in self.runs),
+            ExitCode.NETWORK: any(step.error for step in last),  # no other step can fail
+            ExitCode.WRITE: unwritten,
+            ExitCode.HTTP_ERROR: self.options.fail and not all(step.good for step in last),
+            ExitCode.SLO: self.verdict is not None and not self.verdict.passed,
+            ExitCode.OK: True,
+        }
+        return next(code for code in ExitCode if reasons.get(code))
 
     @property
     def single(self) -> Run | None:
@@ -8088,7 +8081,7 @@ def step_title(number: int, turn: Turn | None) -> str:
 def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None) -> str:
     """Return the key=value line of a step; `-` stands for what does not exist."""
     tokens = [f"{key}={fixed(step.timing.ms(key), 3)}" for key in LINE_KEYS]
-    tokens += [f"status={step.answer.status if step.answer else 0}", f"bytes={step.body_bytes}"]
+    tokens += [f"status={step.status or 0}", f"bytes={step.body_bytes}"]
     values = {
         "ip": step.network.ip,
         "family": step.network.ip and family_of(step.network.ip),
@@ -8107,11 +8100,10 @@ def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None) -> str:
 
 def compact_line(step: Step, turn: Turn | None) -> str:
     times = " ".join(f"{key}={fixed(step.timing.ms(key), 1, 'ms')}" for key in LINE_KEYS)
-    status = step.answer.status if step.answer else "ERROR"
     end = f"{step.error.kind}: {step.error.message}" if step.error else size_text(step.body_bytes)
     when = f"{clock_text(step.started_at)} " if turn else ""
-    title = f"{when}{step_title(step.number, turn)}: {status} {step.request.method} {clip(step.url)}"
-    return f"{title} | {times} | {end}"
+    asked = f"{step.status or 'ERROR'} {step.request.method} {clip(step.url)}"
+    return f"{when}{step_title(step.number, turn)}: {asked} | {times} | {end}"
 
 
 def without_query(url: str) -> str:
@@ -8284,7 +8276,7 @@ def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
 
 def tls_fields(info: TlsInfo, now: datetime.datetime) -> dict[str, Any]:
     """Return what TLS agreed on. Without TLS all is null, except for the chain, which is empty."""
-    certificate = next(iter(info.chain), NO_CERTIFICATE)
+    certificate = info.certificate or NO_CERTIFICATE
     return {
         "alpn": info.alpn,
         "tls_version": info.version and info.version.replace("v", " "),
@@ -8418,7 +8410,7 @@ def run_fields(run: Run) -> dict[str, Any]:
     last = steps[-1]
     summary: dict[str, Any] = {
         "total_time_ms": sum(step.timing.total for step in steps) / 1000,
-        "final_status": last.answer and last.answer.status,
+        "final_status": last.status,
         "final_url": last.url,
         "final_bytes": last.body_bytes,
         "errors": sum(1 for step in steps if step.error),
@@ -8802,8 +8794,7 @@ def stats_in_metrics(key: str, summary: Summary, single: bool) -> dict[str, floa
     steps = [summary.newest] if single else summary.used
     if key == "tls":
         steps = [step for step in steps if step.request.url.secure]
-    errors = [(each, each.error) for each in steps]
-    whole = [each for each, error in errors if not (error and key in (error.phase, "total"))]
+    whole = [each for each in steps if not (each.error and key in (each.error.phase, "total"))]
     stats = measure_distribution(times_of(key, whole)).stats
     return {name: in_seconds(value) for name, value in stats.items()}
 
@@ -8837,13 +8828,13 @@ def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
 
 def chain_gauges(report: Report) -> Iterator[Gauge]:
     """Give the gauges of whole chains, by variant."""
-    for variant, runs in report.by_variant.items():
+    for variant, whole in report.chains.items():
         labels, verdict = variant_labels(variant), report.verdicts.get(variant)
-        whole = Summary(list(map(chain_of, runs)))
+        last = report.by_variant[variant][-1].steps[-1]
         yield "success", labels, int(not (whole.failed or whole.bad_status))
         yield "elapsed_seconds", labels, in_seconds(whole.stat("total"))
         yield "slo_pass", labels, verdict and int(verdict.passed)
-        yield "last_run_timestamp_seconds", labels, end_of(runs[-1].steps[-1]).timestamp()
+        yield "last_run_timestamp_seconds", labels, end_of(last).timestamp()
         if report.single is None:
             yield "runs", labels, whole.runs
             yield "runs_failed", labels, whole.failed
@@ -9282,12 +9273,10 @@ ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
 
 def status_span(step: Step) -> Span:
     """Return the status of a step, in the tone of what it means."""
-    if step.answer is None:
-        return Span("ERROR", "bad")
     tone = "good" if step.good else "bad"
-    if step.good and 300 <= step.answer.status < 400:
+    if step.good and step.status in range(300, 400):
         tone = "warn"
-    return Span(str(step.answer.status), tone)
+    return Span(str(step.status or "ERROR"), tone)
 
 
 def step_rows(step: Step, before: Step | None, include: bool) -> list[Row]:
@@ -9607,10 +9596,7 @@ def page_rows(steps: Iterable[Step]) -> Iterator[Row]:
 
 def not_good_rows(report: Report) -> Iterator[Row]:
     """Name the runs that were not good, when they came, what goes with them, and why runs failed."""
-    codes = {code for run in report.runs for code in codes_of(run)}
-    passed = report.verdict is None or report.verdict.passed
-    code = choose_exit_code(codes, report.options.fail, False, passed)
-    advice = " (-f makes this exit 22)" if code == ExitCode.OK else ""
+    advice = " (-f makes this exit 22)" if report.exit_code() == ExitCode.OK else ""
     for variant, runs in report.by_variant.items():
         steps, noun = [run.steps[-1] for run in runs], "round" if variant else "run"
         bad, good = ([step for step in steps if step.good == is_good] for is_good in (False, True))
@@ -10080,6 +10066,20 @@ class Interruption:
 INTERRUPTION = Interruption()
 
 
+def write_at_once(stream: Any, text: str) -> bool:
+    """Write past a stream's buffer, which a signal may have stopped half-way, if that needs no waiting; tell
+    whether the stream is still good.
+    """
+    try:
+        ready = select.poll()
+        ready.register(stream, select.POLLOUT)
+        if ready.poll(0) == [(stream.fileno(), select.POLLOUT)]:
+            os.write(stream.fileno(), text.encode("ascii", "replace"))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 class StatusLine:
     """One line on a terminal's stderr that says what is under way; it leaves nothing behind."""
 
@@ -10105,13 +10105,7 @@ class StatusLine:
             self._shown = False
 
     def _write(self, text: str) -> None:
-        """Write past the stream's buffer, which a signal may have stopped half-way; never wait."""
-        try:
-            terminal = select.poll()
-            terminal.register(self.stream, select.POLLOUT)
-            if terminal.poll(0) == [(self.stream.fileno(), select.POLLOUT)]:
-                os.write(self.stream.fileno(), text.encode("ascii", "replace"))
-        except (OSError, ValueError):
+        if not write_at_once(self.stream, text):
             self.stream = None
 
 
@@ -10300,15 +10294,11 @@ def import_ahead(options: Options) -> bool:
     budgets = options.thresholds or options.allowances or options.cert_days
     draws = options.style == "waterfall" or bool(options.style == "compact" and budgets)
     follows = options.follow or any(side.options.follow for side in options.sides)
-    rich = draws and has_rich()
-    needed = {
-        "json": options.exports,
-        "ipaddress": follows and without_proxy,  # for a host that a redirect leads to
-    }
-    for name, wanted in needed.items():
-        if wanted:
-            optional(name)
-    return rich
+    if options.exports:
+        optional("json")
+    if follows and without_proxy:
+        optional("ipaddress")  # for a host that a redirect leads to
+    return draws and has_rich()
 
 
 def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
@@ -10425,15 +10415,8 @@ class LiveReport:
         """Leave no status line when a signal ends the process; of a single run say where it was."""
         self.status.clear()
         text = self._state and self._options.series.single and not self._silent and stop_text(self._state)
-        if not text or sys.stderr is None:
-            return
-        try:  # past the stream's buffer, as the status line, and never wait
-            ready = select.poll()
-            ready.register(sys.stderr.fileno(), select.POLLOUT)
-            if ready.poll(0):
-                os.write(sys.stderr.fileno(), f"httphases: {text}\n".encode("ascii", "replace"))
-        except (OSError, ValueError):
-            pass
+        if text and sys.stderr is not None:
+            write_at_once(sys.stderr, f"httphases: {text}\n")
 
     def look(self, state: RunState) -> None:
         """Say what a run is doing; raises Stopped when the series is to end."""
@@ -10560,9 +10543,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
     INTERRUPTION.sums_up = False  # from here on a signal ends it at once
     if INTERRUPTION.signal:
         return 128 + INTERRUPTION.signal
-    passed = report.verdict is None or report.verdict.passed
-    codes = {code for run in report.runs for code in codes_of(run)}
-    return choose_exit_code(codes, options.fail, not (all(wrote) and live.whole), passed)
+    return report.exit_code(unwritten=not (all(wrote) and live.whole))
 
 
 # ---------------------------------------------------------------------------------------------------------
