@@ -2540,17 +2540,13 @@ def warn_of_reports(options: Options) -> Iterator[str]:
 
 
 def check_options(options: Options) -> None:
-    """Raise UsageError, or SloError, for what an address, a proxy, the URL or a header excludes."""
+    """Raise UsageError for what an address, a proxy, the URL or a header excludes."""
     check_routes(options)
     if options.series.every_address:
         route = route_to(options.request.url, options)
         if route.proxy:
             named = f"{route.source} names one: use -x '' to go without it"
             raise UsageError(f"--all-addresses does not work through a proxy, and {named}")
-        for key in options.thresholds:
-            if key.partition(".")[0] == "dns":
-                why = "with --all-addresses the name is looked up once, before all runs"
-                raise SloError(f"SLO key '{key}': {why}")
     if options.propagate and "traceparent" in field_names(options.request.headers):
         raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
 

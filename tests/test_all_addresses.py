@@ -257,7 +257,6 @@ def test_what_cannot_be_asked_of_each_address_is_refused(call_tool, server):
     for options, env, words in (
         (["-x", "http://127.0.0.1:9"], {}, ["-x", "--proxy"]),
         ([], {"ALL_PROXY": "socks5://127.0.0.1:9"}, ["ALL_PROXY", "-x ''"]),
-        (["--slo", "DNS.median=5", "--count", "9"], {}, ["dns.median"]),
         (["--slo", "total.median=1000"], {}, ["total.median", "--count"]),
     ):
         check_usage_error(call_tool("--all-addresses", *options, server.url(), env=env), *words)
