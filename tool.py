@@ -1658,8 +1658,7 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
             raise UsageError(f"{shown} cannot be read") from None
         at = "@"
     if at and not drop_userinfo:
-        header = '-H "Authorization: Basic …" (or Bearer …)'
-        raise UsageError(f"{shown} holds a user name or password: expected it in a header, {header}")
+        raise UsageError(f"{shown} holds a user name or password: give them with -u USER:PASSWORD")
     path, mark, query = target.partition("?")
     path = remove_dot_segments(path if path.startswith("/") else f"/{path}")
     return Url(scheme, host, port, percent_encode(path + mark + query))
@@ -1731,11 +1730,10 @@ def route_to(url: Url, options: Options) -> Route:
     name = next((each for each in names if environ.get(each)), None)
     if name is None:
         return Route(None, None)
-    found = parse_proxy(environ[name], name)
     exempt = read_no_proxy(environ.get("no_proxy") or environ.get("NO_PROXY") or "")
     if any(port in (None, url.port) and covers(entry, host) for entry, port in exempt):
         return Route(None, "NO_PROXY")
-    return Route(found, name)
+    return Route(parse_proxy(environ[name], name), name)
 
 
 def resolve_reference(base: str, reference: str) -> str:
@@ -3031,6 +3029,7 @@ NAME_TYPES = {  # by object identifier in DER: 55 04 03 is 2.5.4.3 (RFC 4519 sec
 }
 SUBJECT_ALT_NAME = b"\x55\x1d\x11"
 ADDRESS_FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}  # by the bytes of an address
+WIDE_STRINGS = {0x1C: "utf-32-be", 0x1E: "utf-16-be"}  # UniversalString, BMPString (X.680 section 41)
 
 
 class Der(NamedTuple):
@@ -3089,8 +3088,10 @@ def der_name(element: Der) -> list[tuple[str, str]]:
         for attribute in parts_of(relative):
             kind, value = parts_of(attribute)[:2]
             name = NAME_TYPES.get(kind.content)
+            wide = WIDE_STRINGS.get(value.tag)
             if name:
-                pairs.append((name, decode(value.content)))
+                text = value.content.decode(wide, "replace") if wide else decode(value.content)
+                pairs.append((name, text))
     return pairs
 
 

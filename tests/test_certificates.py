@@ -357,8 +357,12 @@ def test_days_are_a_whole_number_from_1(call_tool, server):
 
 def test_the_reader_agrees_with_another_one(authority):
     from cryptography import x509
+    from cryptography.x509.name import _ASN1Type
 
+    common = x509.NameOID.COMMON_NAME
+    wide = (x509.NameAttribute(common, "ü東", _ASN1Type[f"{kind}String"]) for kind in ("BMP", "Universal"))
     for leaf in (
+        *(authority.issue(authority.ca, subject=x509.Name([each])) for each in wide),
         authority.issue(authority.ca, None, sans=("a.test", "::1")),
         authority.issue(authority.ca, subject=authority.name(("CN", "one"), ("CN", "two"))),
         authority.issue(authority.ca, subject=authority.name()),
@@ -366,7 +370,7 @@ def test_the_reader_agrees_with_another_one(authority):
         authority.issue(authority.ca, sans=tuple(f"n{n}.test" for n in range(500)), serial=2**158 + 1),
     ):
         theirs, ours = leaf[1], tool.parse_certificate(authority.der(leaf[1]))
-        names = [each.value for each in theirs.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+        names = [each.value for each in theirs.subject.get_attributes_for_oid(common)]
         assert ours.common_name == (names[-1] if names else None)
         assert (ours.not_before, ours.not_after) == (theirs.not_valid_before_utc, theirs.not_valid_after_utc)
         assert int(ours.serial, 16) == theirs.serial_number

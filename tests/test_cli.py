@@ -250,7 +250,7 @@ REFUSED_URLS = {  # and what is said of each
     "": "URL",
     **{f"http://127.0.0.1:{each}/": "port" for each in "0 65536 00099999 -1 abc 8_0 ８０ 1.5".split()},
     "http://127.0\n.0.1:1/": "control",
-    "http://user:pass@a.test/": "Authorization",
+    "http://user:pass@a.test/": "-u USER:",
     **{f"http://{each}/": "" for each in ("[zz]", "[]", "[::1]x", "a..b", "a" * 300, "a_b c")},
     "http://a\u200db.test/": "U+200D",
     "http://b\u200da.test/": "its xn-- form",

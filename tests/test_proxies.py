@@ -456,6 +456,7 @@ def test_with_socks5_the_next_address_is_tried_when_the_proxy_cannot_reach_one(r
         ({"HTTP_PROXY": "Q", "ALL_PROXY": "P", "REQUEST_METHOD": "GET"}, "ALL_PROXY"),
         ({"https_proxy": "Q"}, None),
         ({"http_proxy": "Q", "no_proxy": "*"}, "NO_PROXY"),
+        ({"http_proxy": "ftp://x", "no_proxy": "*"}, "NO_PROXY"),
     ],
 )
 def test_the_environment_decides_the_road(server, variables, source):

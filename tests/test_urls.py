@@ -77,7 +77,7 @@ def test_what_is_no_url_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("a.test/x", r"https://a\.test/x"), ("http://us%40er:sec:ret@a/", "-H .Authorization")]
+    ("text", "told"), [("a.test/x", r"https://a\.test/x"), ("http://us%40er:sec:ret@a/", "-u USER:PASSWORD")]
 )
 def test_a_refused_url_comes_with_what_to_write_instead(text, told):
     with pytest.raises(tool.UsageError, match=told):
@@ -130,6 +130,7 @@ NO_PROXIES = [
     *["socks5://" + "u" * 256 + "@p.test", "socks5h://u:" + "secret" * 50 + "@p.test"],
     *["http://user:secret/word@p.test", "http://user:secret?word@p.test", "user:secret#word@p.test"],
     *["http://user:secret word@p.test", "socks9://user:secret@p.test", "user:secret@http://p.test"],
+    "user:secret://word@p.test",
 ]
 
 
