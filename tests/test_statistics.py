@@ -224,23 +224,6 @@ def test_a_finding_of_slow_runs_alone_says_why_and_is_not_told_again():
     assert told_of(made([60_000] + [20_000] * 19))[0] == "1 of 20 runs, 60 ms, the others 20: run 1"
 
 
-def strip_of(values):
-    return [line for _, line in tool.over_time_rows(made(values), 80)]
-
-
-def test_the_strip_over_time_has_the_medians_of_slices():
-    assert strip_of([20_000] * 10 + [90_000] * 9) == []
-    drawn, when = strip_of([20_000] * 10 + [90_000] * 10)
-    assert drawn == f"20 ms {'▁' * 10}{'█' * 10} 90 ms"
-    assert when == f"from {WHEN}01 to {WHEN}20"
-    assert strip_of([100_000 + run * 49 for run in range(100)]) == []
-    rising, when = strip_of([100_000 + run * 1000 for run in range(100)])
-    strip = rising.split(" ")[2]
-    assert when.startswith("medians of 3 runs each, from ")
-    assert len(strip) == 34 and list(strip) == sorted(strip) and set(strip) == set(tool.LEVELS[1:])
-    assert strip_of([1000, 1900] * 20) == []
-
-
 @pytest.mark.parametrize(
     ("these", "others", "values", "found"),
     [
