@@ -14,6 +14,7 @@ from typing import Any, Callable
 
 import pytest
 
+from frames import conversing
 from inside import failure, here, only_step, tool
 from servers import Reply, http_server, redirect, refused_port, scripted, sending
 
@@ -119,6 +120,18 @@ def test_no_secret_is_shown_when_a_broken_answer_repeats_it(call_tool, tmp_path)
             _, text = everything(call_tool, tmp_path, *GIVEN, server.url())
         joined = text.replace("\n", "").replace(" ", "")
         assert MARK[:7] not in joined, f"not even the beginning of a secret is shown: {answer}"
+
+
+@pytest.mark.needs("h2")
+def test_no_secret_is_shown_when_an_http2_server_repeats_it(call_tool, tmp_path, authority):
+    def script(c):
+        c.read_preface()
+        c.send(c.settings(), c.goaway(0, 11, ECHO.encode()))
+
+    with conversing(authority, script) as server:
+        result, text = everything(call_tool, tmp_path, *GIVEN, "--cacert", authority.file, server.url())
+    assert result.code == 75 and "ENHANCE_YOUR_CALM" in text
+    check_silent(text)
 
 
 # --- redirects ------------------------------------------------------------------------------------
