@@ -10,15 +10,7 @@ import re
 import pytest
 
 from checks import EDGE, check_step, check_usage_error, flat
-from servers import (
-    Reply,
-    black_hole,
-    dns_server,
-    free_port,
-    http_server,
-    redirect,
-    refused_port,
-)
+from servers import Reply, black_hole, dns_server, free_port, http_server, redirect, refused_port
 
 
 @contextlib.contextmanager
@@ -246,7 +238,7 @@ def test_budgets_hold_for_each_address(call_tool, server, tls):
     assert document["runs"][plain["run_number"] - 1]["target"] == addresses[1]
     summaries = [line for line in result.err.splitlines() if line.startswith("Summary")]
     assert [re.findall("slo.*", line) for line in summaries] == [
-        *([], ["slo=pass"], ["slo=fail slo_violations=tls,tls.median"]),
+        *([], ["slo=pass"], ["slo=fail slo_violations=tls,tls.median"])
     ]
 
 

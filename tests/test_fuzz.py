@@ -220,11 +220,7 @@ evidence = st.builds(
 
 
 @steadily
-@given(
-    st.lists(some_time, min_size=5, max_size=5),
-    evidence,
-    st.sampled_from(["TLSv1.2", "TLSv1.3", None]),
-)
+@given(st.lists(some_time, min_size=5, max_size=5), evidence, st.sampled_from(["TLSv1.2", "TLSv1.3", None]))
 def test_whatever_a_kernel_counts_findings_are_made_or_not(times, evidence, version):
     """A report must not fail for what is said of it; what is said is worth its line."""
     total = sum(each or 0 for each in times)

@@ -12,14 +12,7 @@ import pytest
 
 from checks import PHASES
 from conftest import TOOL
-from servers import (
-    Reply,
-    http_server,
-    redirect,
-    refused_port,
-    scripted,
-    sending,
-)
+from servers import Reply, http_server, redirect, refused_port, scripted, sending
 
 parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not installed")
 

@@ -385,11 +385,7 @@ def test_what_a_server_says_while_idle_is_answered_or_the_reason_of_a_new_connec
         assert reason is None or reason in step["network"]["reuse_refused"]
 
 
-UNANSWERED = [
-    lambda c, stream: c.goaway(1),
-    lambda c, stream: c.reset(7, stream),
-    lambda c, stream: b"",
-]
+UNANSWERED = [lambda c, stream: c.goaway(1), lambda c, stream: c.reset(7, stream), lambda c, stream: b""]
 
 
 @h2

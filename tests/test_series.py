@@ -28,17 +28,7 @@ from checks import (
 from conftest import PATIENCE
 from inside import tool
 from screens import cells, lines_of
-from servers import (
-    Failing,
-    Holding,
-    Reply,
-    dns_server,
-    every,
-    http_server,
-    redirect,
-    refused_port,
-    scripted,
-)
+from servers import Failing, Holding, Reply, dns_server, every, http_server, redirect, refused_port, scripted
 
 SUMMARY_KEYS = [
     "runs",

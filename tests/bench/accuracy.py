@@ -336,10 +336,7 @@ def main() -> None:
     )
     (curl,) = common.find_programs("curl")
     rows = []
-    with (
-        tempfile.TemporaryDirectory() as name,
-        laboratory(Path(name)) as (way, urls, certificate, capture),
-    ):
+    with tempfile.TemporaryDirectory() as name, laboratory(Path(name)) as (way, urls, certificate, capture):
         if not all(common.has_module(python, "h2") for python in {sys.executable, options.python}):
             print("h2 is missing: no HTTP/2")
             del urls["https HTTP/2"]
