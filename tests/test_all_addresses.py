@@ -233,12 +233,15 @@ def test_budgets_hold_for_each_address(call_tool, server, tls):
     document = json.loads(result.out)
     plain, statistic = document["summary"]["slo"]["violations"]
     assert [(each["key"], each["target"]) for each in (plain, statistic)] == [
-        *(("tls", addresses[1]), ("tls.median", addresses[1]))
+        ("tls", addresses[1]),
+        ("tls.median", addresses[1]),
     ]
     assert document["runs"][plain["run_number"] - 1]["target"] == addresses[1]
     summaries = [line for line in result.err.splitlines() if line.startswith("Summary")]
     assert [re.findall("slo.*", line) for line in summaries] == [
-        *([], ["slo=pass"], ["slo=fail slo_violations=tls,tls.median"])
+        [],
+        ["slo=pass"],
+        ["slo=fail slo_violations=tls,tls.median"],
     ]
 
 

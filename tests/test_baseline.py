@@ -317,7 +317,9 @@ def test_a_page_that_became_slower_shuts_the_gate(call_tool, site, export):
     document, _ = compared(call_tool, path, *words, code=4)
     slo = document["summary"]["slo"]
     assert [(each["key"], bool(each["run_number"])) for each in slo["violations"]] == [
-        *(("total", False), ("ttfb", True), ("wait", False))
+        ("total", False),
+        ("ttfb", True),
+        ("wait", False),
     ]
     earlier = json.loads(path.read_bytes())["statistics"][-1]
     for each in slo["violations"][::2]:

@@ -293,7 +293,9 @@ def test_every_report_comes_out_of_what_is_in_the_archive(
         return b"raise SystemExit('a source')" if name.endswith(".py") and "/" in name else data
 
     file = rewrite(archive, tmp_path / "partial.pyz", leave)
-    for options, says in WAYS.values():
+    for name, (options, says) in WAYS.items():
+        if version == "uncompiled" and name not in ("waterfall", "exports", "socks", "idna"):
+            continue  # it takes a second
         words = options.format(socks=socks5.url("").rstrip("/")).split()
         url = [] if "://\u00fc" in options else [http2.url("/", "localhost")]
         result = run(
