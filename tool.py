@@ -1444,11 +1444,17 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
         name, equals, amount = (part.strip() for part in entry.partition("="))
         key, name = name.lower(), clip(name, MAX_NAMED)
         if not equals:
-            raise SloError(f"Missing '=' in SLO entry '{name}': expected KEY=MS, for example ttfb=500")
+            raise SloError(
+                f"Missing '=' in SLO entry '{name}': expected KEY=MS, for example ttfb=500 or total.p95=500"
+            )
         phase = key.partition(".")[0]
         keys = BUDGET_KEYS.get(phase, SLO_KEYS)
         if key not in keys:
-            meant = f"; did you mean total.{key}={amount}?" if key in SLO_STATS else ""
+            # total_p95 is a token of our own lines; p(95) and avg are words of other tools.
+            like = re.sub("avg|mean", "median", re.sub("[()]", "", key)).replace("_", ".")
+            like = f"total.{like}" if like in SLO_STATS else like
+            known = like in BUDGET_KEYS.get(like.partition(".")[0], ())
+            meant = f"; did you mean {like}={clip(amount, MAX_NAMED)}?" if known else ""
             raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(keys)}{meant}")
         if key in thresholds:
             raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
@@ -2139,38 +2145,50 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
 # 9a. Command line. The grammar of argv.
 # What other tools have = what there is instead.
 FOREIGN_OPTIONS = """
--n --repeat --times --runs --requests --number --loop = --count N measures N times
+-n --repeat --times --runs --requests --number --iterations --loop = --count N measures N times
 -c -j --cookie-jar = --count N measures N times; there is no cookie jar, -b NAME=VALUE sends cookies
---watch --time --forever = --duration TIME measures for so long: 90s, 5m, 2h
---every --delay --sleep = --interval SECONDS is from one run to the next
+-z --watch --time --forever --infinite --continuous =
+  --duration TIME measures for so long: 90s, 5m, 2h; Ctrl-C ends it sooner, with its report
+--every --delay --sleep = --interval TIME is from the start of a run to that of the next
 -q --quiet -# --progress-bar = -s is silent
---keepalive --keep-alive = --reuse sends every run on the connection of the one before
+--keepalive --keep-alive --http-keepalive --persistent =
+  --reuse sends every run on the connection of the one before
 --compare --diff = --versus WORDS compares it with other options, --baseline FILE with an earlier export
 --verify --no-verify --no-check-certificate = certificates are verified, unless -k is given
---host --sni --ip --connect-to = --resolve HOST:PORT:ADDR takes the name of the URL to another address
+--check-cert --cert-expiry = --cert-days N is exit 4 when a certificate ends in less than N days
+--host --sni --servername --ip --address --connect --connect-to =
+  --resolve HOST:PORT:ADDR takes the name of the URL to another address
 --auth --token --bearer --oauth2-bearer --netrc --anyauth --digest --ntlm --negotiate --basic =
-  credentials go by -u USER:PASSWORD, or as -H "Authorization: Bearer …"
--U --proxy-user = credentials of a proxy go into the URL of -x, as user:password@ before its host
+  a token goes by -H @FILE, which keeps it out of `ps`, in a line "Authorization: Bearer …"; else by
+  -H 'NAME: VALUE' or -u USER:PASSWORD
+-U --proxy-user --proxy-header = credentials of a proxy go into the URL of -x, as user:password@ before its
+  host; in the variable https_proxy they stay out of `ps`
 --noproxy --no-proxy = -x '' goes without any proxy; the variable NO_PROXY names hosts that need none
--p --proxytunnel = leave it out: -x knows its way, with CONNECT for https
+-p --proxytunnel = leave it out: -x knows its way, with CONNECT for https; a body goes by -d @FILE
+--post-data --post-file = a body goes by -d TEXT or -d @FILE, with POST
 -w --write-out --format --csv --export = every report has the times: --metrics-only, or --json - as JSON
 -o --output -O --remote-name -N --no-buffer = leave it out: the body is not kept; --json PATH has the report
+--oneline --one-line --short = --compact prints a line a step
 -v --verbose -D --dump-header = leave it out: the report has the connection, -i the header fields too
 --trace --trace-ascii = -i shows the header fields
 -V = --version
 --color --no-color = set the variable NO_COLOR for no colours, FORCE_COLOR for colours
---concurrency --rate --warmup -Z --parallel = no load is made: one request after the other (wrk, hey, k6)
+--concurrency --vus --rate --warmup -Z --parallel =
+  no load is made (wrk, hey, k6): one request after the other, --interval TIME apart
+--threshold --thresholds = --slo KEY=MS is a budget, as total=300 or total.p95=300
+--max-errors --fail-on-error = -f makes an error page of any run exit 22
 --connect-timeout = use -m, which holds for all of it
 --retry = nothing is sent twice: run it again when it exits with 75
 --http2 = leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given
 --http3 -0 --http1.0 --http2-prior-knowledge = only HTTP/2 over TLS and HTTP/1.1 are supported
 -1 --tlsv1.2 --tlsv1.3 --tls-max --ciphers = TLS is as this machine's OpenSSL does it, with -k older too
 -E --pass = use --cert PATH; its key's password goes into a file, --key-password-file PATH
--T --upload-file = use -X PUT -d @FILE
+-T --upload-file = use -X PUT -d @FILE; a type goes by -H 'Content-Type: …'
 -F --form = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
 -G --get --data-urlencode = encode it before, the query into the URL: -d sends its data as it is
---max-redirs --max-redirects = this is fixed: -L follows 10 redirects at most
---next -K --config --limit-rate = there is one URL, and no configuration file
+--max-redirs --max-redirect --max-redirects = this is fixed: -L follows 10 redirects at most
+--next = --vs URL compares with another one
+-K --config --limit-rate = there is none here; -H @FILE reads header lines
 """
 BARE_FLAGS = "46aBfgGiIjJkLlMnNOpqRsSvVZ#"  # of curl's options of one letter those without a value
 
@@ -2312,6 +2330,15 @@ EXCLUSIONS = (  # two options that cannot both be given, and why
 
 
 SEVERAL = ("--count", "--duration", "--versus", "--baseline")
+SEND_TRACE = "httphases -s -d @FILE -H 'Content-Type: application/json' URL"
+MISTAKEN = (  # an option, how a value begins that is not for it, and what is
+    ("--json", r"\s*[{\[]", "takes a path, where the export is written: a body goes with -d"),
+    ("--otlp", "(?i)https?://", f"takes a path, where traces are written; this sends one: {SEND_TRACE}"),
+    *((option, "(?i)https?://", f"takes a path before the URL: {option} - URL") for option in EXPORT_OPTIONS),
+    ("-x", r"(?i)(none|off|no|direct)\Z", "takes a proxy: -x '' goes without any"),
+    *((option, r"\Z", "'': expected a path") for option in PATHS),
+    ("--label", r"\Z", "'': expected a text that tells this probe from others"),
+)
 NEEDS = (  # an option, those of which it needs one, and why
     *((option, SEVERAL, ": it is for several runs") for option in ("--interval", "--reuse")),
     *((option, ("--cert",), ", the certificate of the key") for option in ("--key", "--key-password-file")),
@@ -2442,6 +2469,10 @@ def is_given(args: argparse.Namespace, option: str) -> bool:
 
 def check_conflicts(args: argparse.Namespace) -> None:
     """Raise UsageError unless there is one URL, and for options that exclude each other or name nothing."""
+    for option, beginning, why in MISTAKEN:
+        value = getattr(args, NAMES[option])
+        if value is not None and re.match(beginning, value):
+            raise UsageError(f"{option} {why}")
     if not args.url:
         raise UsageError("no URL given: httphases [OPTIONS] URL; --help shows more")
     urls = [word for word in args.url if re.match("(?i)https?://", word)]
@@ -2449,19 +2480,15 @@ def check_conflicts(args: argparse.Namespace) -> None:
         advice = "measure with --baseline FILE URL"
         raise UsageError(f"--baseline takes one file: an export cannot be compared with another, {advice}")
     if len(args.url) > 1:  # they may be halves of a header: none is repeated
-        why = "to compare: URL --vs URL" if len(urls) == len(args.url) else "quotes around a header?"
+        why = "quotes around a header, or around the words of --vs?"
+        why = "to compare: URL --vs URL" if len(urls) == len(args.url) else why
         raise UsageError(f"expected one URL, got {len(args.url)} words: {why}")
-    for option in PATHS:
-        if getattr(args, NAMES[option]) == "":
-            raise UsageError(f"{option} '': expected a path")
     for option, other, why in EXCLUSIONS:
         if is_given(args, option) and is_given(args, other):
             raise UsageError(f"{option} and {other} exclude each other{why}")
     for option, needed, why in NEEDS:
         if is_given(args, option) and not any(is_given(args, each) for each in needed):
             raise UsageError(f"{option} needs {' or '.join(needed)}{why}")
-    if args.label == "":
-        raise UsageError("--label '': expected a text that tells this probe from others")
 
 
 def list_exports(args: argparse.Namespace) -> dict[str, str]:
@@ -2486,11 +2513,6 @@ def check_standard_input(*sides: argparse.Namespace) -> None:
 def check_files(args: argparse.Namespace) -> None:
     """Raise UsageError where a file would be read or written twice, or what should name one cannot."""
     check_standard_input(args)
-    if (args.json or "").lstrip().startswith(("{", "[")):
-        raise UsageError("--json takes a path, where the export is written: a body goes with -d")
-    if re.match("(?i)https?://", args.otlp or ""):
-        send = "httphases -s -d @FILE -H 'Content-Type: application/json' URL"
-        raise UsageError(f"--otlp takes a path, where traces are written; this sends one: {send}")
     for option, path in list_exports(args).items():
         number = descriptor_of(path)
         try:
@@ -2556,7 +2578,7 @@ def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]
         raise UsageError("-b: expected NAME=VALUE; without = it is curl's cookie file, which is not read")
     pair = None if args.user is None else os.fsencode(args.user)
     if pair is not None and b":" not in pair:
-        raise UsageError("-u: expected USER:PASSWORD; nobody is asked for a password")
+        raise UsageError("-u: expected USER:PASSWORD, which is not asked for; -H @FILE keeps it out of `ps`")
     fields = (
         ("-A", "User-Agent", args.user_agent),
         ("-e", "Referer", args.referer),
@@ -2654,6 +2676,8 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
     """Return what the words of a side change; raises UsageError."""
     import shlex
 
+    if re.fullmatch(r"@?[\w./-]+\.json", words):
+        raise UsageError("an export is compared by --baseline FILE")
     try:
         args = parser.parse_all(shlex.split(words), width=80)
     except ValueError:

@@ -229,9 +229,14 @@ REFUSED = [  # a command line, and what is said of it
     (["-b", "a=1", "--cookie", "hunter2.txt"], ["-b", "NAME=VALUE", "cookie file"]),
     (["-A", "a=hunter2\r\nX-B: 1"], ["-A:", "line break"]),
     (["--json", ' {"a": 1}'], ["--json takes a path", "-d"]),
+    (["--json"], ["--json takes a path before the URL"]),
+    (["-x", "none"], ["-x '' goes without any"]),
+    (["--vs", "y.json"], ["--baseline FILE"]),
     (["--Compact"], ["did you mean --compact?"]),
     (["--intervall=1"], ["did you mean --interval?"]),
-    (["--slo", "p95=300", "--count", "20"], ["Unknown SLO key 'p95'", "did you mean total.p95=300?"]),
+    (["--slo", "p(95)=300", "--count", "20"], ["Unknown SLO key 'p(95)'", "did you mean total.p95=300?"]),
+    (["--slo", "wait_p95=300"], ["did you mean wait.p95=300?"]),
+    (["--slo", "avg=300"], ["did you mean total.median=300?"]),
     (["--baseline", str(TOOL), str(TOOL)], ["an export cannot be compared with another", "--baseline FILE"]),
 ]
 
@@ -245,19 +250,25 @@ def test_a_slip_is_answered_with_what_was_meant_and_its_value_is_not_repeated(ca
 
 
 SLIPS = {  # of hands that know other tools -> what is meant
-    "--count": ("-n 5", "-c5", "--repeat 5", "--times=5", "--loop"),
-    "--duration": ("--watch", "--time 30s", "--forever"),
+    "--count": ("-n 5", "--iterations 5", "-c5", "--repeat 5", "--times=5", "--loop"),
+    "--duration": ("--watch", "--time 30s", "-z 3s", "--infinite"),
     "--interval": ("--every 5", "--delay=1"),
     "-s": ("--quiet", "-q"),
     "-x ''": ("--no-proxy", "--noproxy a.test"),
     "-i": ("--trace", "-v"),
-    "wrk": ("--concurrency 4", "--rate=5"),
-    "--reuse": ("--keepalive", "--keep-alive"),
+    "wrk": ("--concurrency 4", "--rate=5", "--vus 1"),
+    "--reuse": ("--keepalive", "--persistent"),
+    "-H @FILE": ("--bearer t0ken", "--oauth2-bearer t0ken"),
+    "-d @FILE": ("--post-data a=1", "--post-file=a", "-p a.json"),
+    "--cert-days": ("--check-cert",),
+    "--compact": ("--oneline", "--short"),
+    "-f": ("--max-errors 0",),
+    "--vs URL": ("--next",),
     "-k": ("--no-verify", "--no-check-certificate"),
     "-u USER:PASSWORD": ("--auth bob", "--token t0ken"),
-    "--resolve": ("--sni a.test", "--host a.test", "--ip 192.0.2.1"),
-    "-L": ("--max-redirects 3",),
-    "--slo": ("--sol total=1",),
+    "--resolve": ("--sni a.test", "--servername a.test", "--connect 192.0.2.1"),
+    "-L": ("--max-redirect=3",),
+    "--slo": ("--sol total=1", "--threshold p(95)<300"),
     "--json": ("--format json", "--csv", "--export x"),
 }
 
