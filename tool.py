@@ -81,7 +81,7 @@ Three rules:
    the run at the deadline even if that one is stuck.
 
 Some lines are there only to make a time more exact. The comment at such a line calls it a device (Device "…")
-and gives the error of a phase without it and with it: tests/bench/devices.py takes each out and measures.
+and gives the error of a phase without it and with it: `tests/bench/accuracy.py --program COPY` measures both.
 """
 
 # ---------------------------------------------------------------------------------------------------------

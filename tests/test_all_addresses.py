@@ -271,14 +271,3 @@ def test_the_first_round_opens_its_own_connections_and_the_next_keeps_them(call_
 def test_an_address_whose_connections_are_never_kept_is_told(call_tool):
     result, addresses = ask(call_tool, [ok(), ok(headers=[("Connection", "close")])], "--reuse", *SERIES)
     assert f"Not reused {addresses[1]}: 5 runs: the server said" in flat(result.out)
-
-
-# --- good and bad ones --------------------------------------------------------------------------------
-
-
-def test_a_column_in_which_nothing_stands_is_left_out(call_tool):
-    wide = {"COLUMNS": "200"}
-    failing, _ = ask(call_tool, [None, None], env=wide, expected=75)
-    assert "Status" in failing.out and "wait" not in failing.out
-    some, _ = ask(call_tool, [None, ok()], env=wide, expected=75)
-    assert "wait" in some.out and "dns" not in some.out and "tls" not in some.out

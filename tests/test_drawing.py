@@ -167,14 +167,6 @@ def test_with_16_colours_none_that_a_background_may_hide_is_used(run_tool, encry
         assert f"│ {phase} " in result.out, "it has the terminal's own colour"
 
 
-@pytest.mark.needs("rich")
-def test_the_status_has_the_tone_of_what_it_means(run_tool):
-    for status, number in ((204, 28), (304, 130), (503, 161)):
-        with http_server({"/": Reply(status)}) as server:
-            out = run_tool(server.url(), terminal="out", env=TERM_256).out
-        assert f"\x1b[38;5;{number}m{status}\x1b[0m" in out.splitlines()[0]
-
-
 # --- frames ---------------------------------------------------------------------------------------
 
 

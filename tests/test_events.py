@@ -10,12 +10,12 @@ import json
 import re
 import signal
 
-from checks import check_document, check_usage_error, flat, parse_metrics
+from checks import check_document, check_usage_error, flat
 from conftest import PATIENCE
 from inside import tool
 from samples import sample
 from screens import SGR
-from servers import Reply, free_port, http_server, redirect
+from servers import Reply, free_port, http_server
 
 # --- what is an event, and what is not ------------------------------------------------------------
 
@@ -161,19 +161,6 @@ def test_the_first_changes_are_told_and_one_line_says_that_no_more_are(run_tool)
     assert live.count("further changes are only counted") == 1
     rows = re.search(r" Not good 60 of 120 runs: run (.*?)…", flat(report))[1]
     assert re.findall(r"(\d+) \(503\)", rows) == [str(each) for each in range(2, 17, 2)]
-
-
-def test_metrics_lines_of_a_series_say_when_their_steps_began_and_others_do_not(call_tool, tmp_path):
-    path = tmp_path / "out.json"
-    with http_server({"/": redirect("/x"), "/x": Reply()}) as server:
-        options = ("-L", "--metrics-only", "--slo", "total=9000", server.url())
-        series = call_tool("--count", "2", "--interval", "0", "--json", path, *options)
-        single = call_tool(*options)
-    steps = [step for each in series.json(path)["runs"] for step in each["steps"]]
-    lines = [line for line in series.out.splitlines() if line.startswith("Run ")]
-    assert [parse_metrics(line)["at"] for line in lines] == [step["started_at"] for step in steps]
-    assert lines[1].split()[-2] == "slo=pass"
-    assert " at=" not in single.out
 
 
 # --- real changes of real servers -----------------------------------------------------------------

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import stat
 import subprocess
@@ -97,16 +96,6 @@ OTHERS = 12345
 
 
 @pytest.mark.needs("linux", "root")
-def test_a_file_keeps_its_group_in_a_folder_that_gives_another(run_tool, server, folder):
-    os.chown(folder, -1, OTHERS)
-    folder.chmod(0o2775)
-    (folder / "out.json").chmod(0o640)
-    assert run_tool("-s", "--json", folder / "out.json", "--har", folder / "new", server.url()).code == 0
-    kept, new = (folder / "out.json").stat(), (folder / "new").stat()
-    assert (stat.S_IMODE(kept.st_mode), kept.st_gid, new.st_gid) == (0o640, 0, OTHERS)
-
-
-@pytest.mark.needs("linux", "root")
 def test_a_group_that_cannot_be_kept_leaves_no_rights_to_another(base_environment, server, folder):
     path = folder / "out.json"
     for before, after in ((0o664, 0o604), (0o640, 0o600)):
@@ -151,21 +140,6 @@ def test_a_descriptor_that_nobody_opened_is_refused_before_a_connection_has_its_
     assert server.accepted == 0
     result = run_tool("--compact", "--json", "/dev/fd/１", server.url())  # not an ASCII digit
     assert result.code == 73 and "cannot write --json '/dev/fd/１'" in result.err
-
-
-def test_a_fifo_whose_reader_leaves_is_no_traceback_and_no_wait(start_tool, tmp_path):
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    headers = [(f"X-{number}", "x" * 1000) for number in range(300)]
-    with http_server({"/": Reply(headers=headers)}) as server:
-        reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-        process = start_tool("--compact", "--json", fifo, server.url())
-        assert select.select([reader], [], [], PATIENCE)[0]
-        os.close(reader)
-        out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode in (0, 73)
-    assert out.startswith(b"Step 1: 200")
-    assert b"Traceback" not in err
 
 
 # --- killed while writing -------------------------------------------------------------------------

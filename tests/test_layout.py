@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 
 from conftest import TOOL
@@ -188,16 +187,6 @@ def test_only_main_prints():
         node for node in ast.walk(TREE) if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
     ]
     assert {section_of(node.lineno) for node in printing} <= {SECTIONS[-1][0]}
-
-
-# --- what is measured elsewhere -------------------------------------------------------------------
-
-
-def test_each_timing_device_stands_once_in_the_code(monkeypatch):
-    """Else tests/bench/devices.py would take out another line."""
-    monkeypatch.syspath_prepend(str(TOOL.parent / "tests" / "bench"))
-    devices = importlib.import_module("devices").DEVICES
-    assert {name: SOURCE.count(device.text) for name, device in devices.items()} == dict.fromkeys(devices, 1)
 
 
 def test_python_3_7_can_parse_it_so_that_it_says_in_a_line_that_it_is_too_old():

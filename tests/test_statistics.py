@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from fractions import Fraction
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as some
 
 from checks import exact
 from inside import tool
 from samples import NOW, sample
 from servers import Reply, every, http_server
-
-times = some.integers(0, 10**8)
-lists = some.lists(times, min_size=1, max_size=250)
-quick = settings(max_examples=100, deadline=None)
 
 
 def test_percentiles_of_round_numbers_are_no_rank_too_high():
@@ -170,16 +163,6 @@ def test_the_rhythm_of_a_side_s_error_pages_counts_rounds():
     (_, listed), (_, when) = tool.not_good_rows(report)
     assert listed.text.startswith("B: 9 of 40 rounds: round 5 (503), 10 (503), 12 (503), 15 (503)")
     assert when == "every 5th round, 5.0 s apart, but for round 12"
-
-
-def test_slow_runs_at_random_have_no_rhythm():
-    """The bench rhythms.py has the figures."""
-    named = 0
-    for seed in range(100):
-        chance = random.Random(seed)
-        slow = tool.find_slow(made([90_000 if chance.random() < 0.3 else 20_000 for _ in range(50)]))
-        named += slow is not None and slow.rhythm is not None
-    assert named <= 1
 
 
 WHEN = NOW.strftime("%H:%M:")

@@ -182,15 +182,6 @@ def test_eight_sides_are_measured_and_no_more(call_tool, compare, server):
     assert server.accepted == 8
 
 
-def test_a_resolved_address_is_replaced_where_the_place_is_the_same_and_added_otherwise(compare, server):
-    place = f"a.test:{server.port}"  # at 127.0.0.2 nobody listens
-    other = f"--resolve b.test:{server.port}:127.0.0.1 {server.url(host='b.test')}"
-    words = ("--count", 1, "--resolve", f"{place}:127.0.0.2", server.url(host="a.test"))
-    document = compare(*words, sides=[f"--resolve {place}:127.0.0.1", other], code=75)
-    errors = [run["steps"][0]["error"] for run in document["runs"]]
-    assert [bool(error) for error in by_side(document, errors)] == [True, False, False]
-
-
 REFUSED = [
     ("--count 3", "--count is for all sides"),
     ("-i", "-i is for all sides"),

@@ -112,8 +112,6 @@ KINDS: dict[str, Server] = {
     "step in the middle": varied(lambda number, count, _: 1 if number < count / 2 else 1.25),
     "first runs slow": varied(lambda number, _count, _: 3 if number < 3 else 1),
 }
-CHANGING = ("drift", "step in the middle")
-"""Servers that are slower later on: what --baseline finds there is a difference, of the time."""
 
 
 class Times(NamedTuple):
