@@ -2480,8 +2480,9 @@ def check_conflicts(args: argparse.Namespace) -> None:
         advice = "measure with --baseline FILE URL"
         raise UsageError(f"--baseline takes one file: an export cannot be compared with another, {advice}")
     if len(args.url) > 1:  # they may be halves of a header: none is repeated
-        why = "quotes around a header, or around the words of --vs?"
-        why = "to compare: URL --vs URL" if len(urls) == len(args.url) else why
+        why = "is a quote missing around a header, or around the words of --vs?"
+        if len(urls) == len(args.url):
+            why = "to compare: URL --vs URL"
         raise UsageError(f"expected one URL, got {len(args.url)} words: {why}")
     for option, other, why in EXCLUSIONS:
         if is_given(args, option) and is_given(args, other):
@@ -2555,8 +2556,9 @@ def warn_of_reports(options: Options) -> Iterator[str]:
     for key in options.thresholds:
         least = SURE_PERCENTILES.get(key.partition(".")[2], 0)
         if series.rounds < least:
-            below = f"of {series.rounds} runs it is mostly below the true one"
-            yield f"--slo {key}: {below}; --count {least} holds it"
+            statistic = key.partition(".")[2]
+            below = f"the {statistic} of {series.rounds} runs is usually below the true {statistic}"
+            yield f"--slo {key}: {below}; with --count {least} it rarely is"
 
 
 def check_options(options: Options) -> None:
@@ -2721,7 +2723,7 @@ def without_credentials(side: Options, base: Options, own: argparse.Namespace) -
         side = side._replace(identity=None)
         left_out.append("--cert")
     whom = "origin" if elsewhere else "proxy"
-    warning = f"another {whom} is not sent {', '.join(left_out)} unless these words repeat it"
+    warning = f"another {whom} does not get {', '.join(left_out)}, unless these words repeat it"
     return side._replace(warnings=(warning,) if left_out else ())
 
 
@@ -2940,9 +2942,9 @@ class Log:
     @property
     def ends(self) -> tuple[int, ...]:
         """Return the ends of the phases that are over, in the order of PHASES; each starts the next."""
-        dns = self.dials[0].begun if self.dials else None
-        if dns is not None and not self.looks_up:
-            dns = self.start  # without a lookup dns takes no time at all
+        dns = None
+        if self.dials:  # without a lookup dns takes no time at all
+            dns = self.dials[0].begun if self.looks_up else self.start
         before = [dns, self._opened(self.hop_phases.count("connect")), self._opened(len(self.hop_phases))]
         if self.kept:  # there was no lookup, connection or handshake: the wait is the first phase
             before = [self.start] * 3
@@ -3195,8 +3197,8 @@ CONNECT_HINTS = {
     errno.ETIMEDOUT: "Packets vanish on the way: check the address, routing and firewalls.",
     errno.EACCES: FORBIDDEN_HINT,
     errno.EPERM: FORBIDDEN_HINT,
-    errno.EADDRNOTAVAIL: "No local port is left for it (`ss -tan` lists them: keep connections in use, or "
-    "raise ip_local_port_range), or this machine has no address to go there from.",
+    errno.EADDRNOTAVAIL: "This machine has no free local port for it (`ss -tan` lists them; keep connections "
+    "in use, or raise ip_local_port_range), or no address from which to go there.",
     errno.ENODEV: NOT_HERE_HINT,
     errno.EINVAL: "The route leads nowhere, or a link-local address lacks its zone (fe80::1%25eth0).",
 }
@@ -3204,7 +3206,7 @@ UNIX_HINTS = {  # of connect() on a unix socket (unix(7))
     errno.ENOENT: "Check the path, and whether the service runs: it makes the socket when it starts.",
     errno.ECONNREFUSED: "Check that it is a socket, and that the service runs. One that "
     "has ended may leave it behind.",
-    errno.EACCES: "It takes the right to write to the socket, and to pass its folders: look at their modes.",
+    errno.EACCES: "Check the permissions (ls -l): w on the socket, x on each folder above it.",
 }
 BROKEN_SERVER = "The server, or something in front of it, is at fault: look at its log."
 HUNG_UP = "Check that the port speaks TLS; servers and firewalls do this to names and versions they dislike."
@@ -3279,10 +3281,10 @@ def explain_lookup(
     listed = f" ({clip(', '.join(resolver.servers))})" if resolver else ""
     if error.errno == socket.EAI_AGAIN:  # SERVFAIL, REFUSED, a closed port and silence are all called so
         message = f"{host} could not be looked up: no name server gave a usable answer in {length_text(took)}"
-        one = "" if wanted else ", -4 or -6 for one family alone"
+        one = "" if wanted else "; -4 or -6 asks for one family alone"
         hint = (
-            f"Check those of /etc/resolv.conf{listed}; where that is this machine, whether systemd-resolved "
-            f"or dnsmasq runs. `nslookup NAME` asks them{one}."
+            f"Check the name servers of /etc/resolv.conf{listed}. If one is this machine: does "
+            f"systemd-resolved or dnsmasq run? `nslookup {host}` asks them{one}."
         )
     elif wanted and error.errno in (socket.EAI_NONAME, no_data, getattr(socket, "EAI_ADDRFAMILY", -9)):
         option = family_option(options)
@@ -3298,10 +3300,10 @@ def explain_lookup(
     if ports:
         hint = f"--resolve has an address for port {', '.join(ports)} of it alone. {hint}"
     if resolver and resolver.search and not host.endswith(".") and error.errno != socket.EAI_AGAIN:
-        was = "was" if host.count(".") < resolver.ndots else "may have been"
-        domains = clip(", ".join(resolver.search))
-        hint += f" It {was} asked for with {domains} behind it too (search in /etc/resolv.conf)."
-    return NetworkError("dns", message, hint.replace("NAME", clip(host)))
+        tried = "tried" if host.count(".") < resolver.ndots else "may have tried"
+        names = clip(", ".join(f"{host}.{domain}" for domain in resolver.search))
+        hint += f" The resolver {tried} {names} too (search in /etc/resolv.conf)."
+    return NetworkError("dns", message, hint)
 
 
 def own_machine(host: str, ip: str) -> str:
@@ -3312,26 +3314,27 @@ def own_machine(host: str, ip: str) -> str:
     return f"{clip(host)} is {ip}, this machine itself"
 
 
-def explain_silence(phase: str, host: str, last: Counters, since: Counters | None, pending: int) -> str:
-    """Say what a time-out means by what the kernel had counted by then, `since` the phase began: something
+def explain_silence(phase: str, host: str, last: Counters, at_start: Counters | None, pending: int) -> str:
+    """Say what a time-out means by what the kernel had counted, `at_start` of the phase and `last`: something
     was lost (`pending` bytes were not acknowledged), or the program is silent. Empty where neither is known:
-    an upload waits for the other side's window.
+    a request that has not left whole, the phase `upload`, waits for the other side's window.
     """
     large = f" Or packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1472 {host}."
-    large = "" if last.segment > JUMBO_FRAME else large
-    if pending > 0 and last.since(since, "retransmits"):
+    if last.segment > JUMBO_FRAME:
+        large = ""
+    if pending > 0 and last.since(at_start, "retransmits"):
         lost = f"Lost on the way: {pending} bytes were sent again and not acknowledged"
         return f"{lost}; check routing and firewalls.{large if pending > SMALL_PACKET else ''}"
-    if last.since(since, "disorder"):
+    if last.since(at_start, "disorder"):
         return f"Lost on the way: what came waits for a segment before it.{large}"
     if pending > 0 or phase == "upload":
         return ""
-    more = "came back"
-    if phase == "xfer" or last.since(since, "received"):
-        more = f"more came for {last.quiet_us / 1e6:.1f} s"
+    silent = "nothing came back"
+    if phase == "xfer" or last.since(at_start, "received"):
+        silent = f"nothing more came for {last.quiet_us / 1e6:.1f} s"
     full_came = last.segment_in > last.segment - LARGEST_OPTIONS
     return (
-        f"All that was sent was acknowledged, and nothing {more}: the machine answers, the program behind "
+        f"All that was sent was acknowledged, and {silent}: the machine answers, the program behind "
         f"the port does not: look at its load and log; or {RAISE_M}{'' if full_came else large}"
     )
 
@@ -3411,8 +3414,8 @@ CLIENT_CERT_HINTS = {  # by `TlsFailure.client_cert`
     None: "Give a client certificate with --cert PATH, and its key with --key PATH if that is apart.",
     True: "Check the certificate given with --cert: its expiry, and whether the server trusts its CA; "
     "certificates between the two go into the same file, below its own.",
-    False: "What --cert names is sent to the first URL's origin alone, if that asks for it and takes keys of "
-    "that kind, and to no proxy.",
+    False: "A certificate of --cert goes to the first URL's origin alone, never to a proxy, and only if the "
+    "server asks for one with a key of that kind.",
 }
 # OpenSSL's verdicts on a chain are numbers: X509_V_ERR_*.
 VERDICTS = {  # those whose words differ from version to version, or are hard to understand
@@ -3537,23 +3540,23 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
         message = "this machine has no CA certificates, so no certificate can be verified"
         hint = "Install the package ca-certificates, or pass a CA bundle with --cacert PATH."
         return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
-    own = last = failure.certificate
+    last = failure.certificate
     for each in failure.chain[1:]:  # up to the last that the server's own leads to
         if each.subject and each.subject == last.issuer:
             last = each
     issuer = f" ({foreign(last.issuer)})" if last.issuer else ""
-    lacking = "its issuer is a private CA: --cacert PATH"
+    hint = "Its issuer may be a private CA: name that with --cacert PATH."
     if failure.options.ca_bundle is not None:
-        lacking = f"the bundle given with --cacert does not hold the CA that issued it{issuer}"
-    hint = f"{lacking[0].upper()}{lacking[1:]}"
-    if failure.code not in (18, 19):
-        hint += "; or the server does not send all its intermediate certificates"
-        if len(failure.chain) == 1:
-            alone = "The server sent its own certificate alone: its intermediate may be missing there"
-            hint = f"{alone}, or {lacking}"
-    whose = "certificate's issuer" if last is own else "issuer at the end of the certificate's chain"
+        hint = f"The bundle given with --cacert does not hold the CA that issued it{issuer}."
+    if failure.code not in (18, 19) and len(failure.chain) == 1:
+        hint = f"The server sent its own certificate alone: its intermediate may be missing there. {hint}"
+    elif failure.code not in (18, 19):
+        hint += " Or the server does not send all its intermediate certificates."
+    whose = "issuer at the end of the certificate's chain"
+    if last is failure.certificate:
+        whose = "certificate's issuer"
     message = VERDICTS.get(failure.code, f"the {whose} is unknown{issuer}")
-    return NetworkError("tls", message, f"{hint}. {INSECURE_HINT}")
+    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
 
 
 def tls_reason(failure: TlsFailure) -> str:
@@ -4806,26 +4809,22 @@ class Exchange(Stage):
             return protocol_error("the server hung up without an answer", CLOSED_EARLY)
         response, words = history.response, reason_of(error).lower()
         if response and (response.status >= 300 or history.sent is None):  # RFC 9112 section 9.5
-            answer = f"answered {response.status} {foreign(response.reason)}"
-            hint = "The answer says why: not all that was sent is read then, which cuts the connection."
+            answer = f"the answer was {response.status} {foreign(response.reason)}"
+            hint = "The answer says why. Not all of the request was read, which resets the connection."
             if response.status == 407:
                 hint = PROXY_HINTS[407]
             message = f"{answer}, then {words} after {history.received} bytes of the body"
             return NetworkError("network", message, hint)
         if history.phase == "xfer":  # from the first byte on
-            where = "in the middle of the header"
-            if response:
-                where = f"after {history.received} bytes of the body"
+            where = (
+                f"after {history.received} bytes of the body" if response else "in the middle of the header"
+            )
             return NetworkError("network", f"{words} {where}", CLOSED_EARLY)
-        where = "before any answer came"
+        where = "while the request was being sent" if history.sent is None else "before any answer came"
         hint = "The server may have crashed or been restarted, or a device in between cut the connection"
         hint += ": look at its log." if self.request.url.secure else ", or the port speaks TLS: try https://."
-        if history.sent is None:
-            where = "while the request was being sent"
-            if self.request.body is not None:
-                hint = (
-                    "The server broke off while taking the body: look at its limit for bodies, and its log."
-                )
+        if history.sent is None and self.request.body is not None:
+            hint = "The server broke off while taking the body: look at its limit for bodies, and its log."
         return NetworkError("network", f"{words} {where}", hint)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:

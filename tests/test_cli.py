@@ -183,7 +183,7 @@ def test_an_unknown_option_is_named(call_tool, server):
 
 
 def test_a_word_too_many_is_a_usage_error_that_repeats_none(call_tool, server):
-    quotes, compare = "quotes around a header", "to compare: URL --vs URL"
+    quotes, compare = "is a quote missing around a header", "to compare: URL --vs URL"
     for line, count, why in (
         ([server.url(), "http://second.test/"], 2, compare),
         ([server.url(), "X-Token:", "hunter2"], 3, quotes),

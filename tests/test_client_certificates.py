@@ -284,7 +284,7 @@ def test_a_proxy_that_requires_a_certificate_is_not_offered_ours(authority, hold
         way = ("-x", f"https://127.0.0.1:{proxy.port}")
         step = failure(here(*options(authority, holder), *way, "https://a.test/"), "proxy", "connect")
     assert seen == []
-    assert "no proxy" in step["error"]["hint"]
+    assert "never to a proxy" in step["error"]["hint"]
     assert "Give a client certificate" not in step["error"]["hint"]
 
 

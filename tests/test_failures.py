@@ -140,9 +140,9 @@ def test_a_name_server_that_nothing_listens_at_is_named_with_what_should(run_too
 
 def test_a_lookup_that_failed_says_that_the_search_list_was_asked_for(run_tool):
     with dns_server(ZONE) as names:
-        for name, listed in (("unknown", "was"), ("unknown.test", "may have been"), ("unknown.", None)):
+        for name, listed in (("unknown", "tried"), ("unknown.test", "may have tried"), ("unknown.", None)):
             failed = fail(run_tool, f"http://{name}/", resolver=f"{names.address}\nsearch a.test b.test")
-            told = f" It {listed} asked for with a.test, b.test behind it too (search in /etc/resolv.conf)."
+            told = f" The resolver {listed} {name}.a.test, {name}.b.test too (search in /etc/resolv.conf)."
             assert failed.hint.endswith(told) == (listed is not None)
             assert ((f"{name}.b.test", "A") in names.questions) == (listed is not None)
             assert f"name servers of this machine ({names.address})" in failed.hint

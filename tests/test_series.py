@@ -115,7 +115,7 @@ def test_the_report_of_a_series_fits_any_width(run_tool, columns, without):
     with http_server({"/": every(*replies)}) as server:
         options = ["--count", "24", *QUICK, "--slo", "ttfb.p95=0.001,total=2000"]
         result = run_tool(*options, server.url(), terminal="out", columns=columns, without=without)
-    few = "--slo ttfb.p95: of 24 runs it is mostly below the true one"
+    few = "--slo ttfb.p95: the p95 of 24 runs is usually below the true p95"
     result.warned(few)
     lines = lines_of(result.out)
     assert max(map(cells, lines)) <= columns
@@ -147,7 +147,7 @@ def test_a_plain_budget_must_hold_in_every_run_and_the_worst_is_named(call_tool)
 def test_the_panel_says_statistic_and_number_and_worst_run(call_tool, server):
     budgets = ("--slo", "ttfb.p95=0.001,wait=0.002,total.median=9000")
     result = call_tool("--compact", "--count", "20", *QUICK, *budgets, server.url())
-    result.warned("--slo ttfb.p95: of 20 runs it is mostly below the true one")
+    result.warned("--slo ttfb.p95: the p95 of 20 runs is usually below the true p95")
     assert result.code == 4
     words = flat(result.out)
     assert "ttfb.p95≤0.001ms" in words
@@ -409,7 +409,7 @@ def test_what_would_only_show_at_the_end_is_said_at_the_start(call_tool, server,
     options = ["--count", "10", *QUICK, "--json", tmp_path / "none" / "out.json"]
     result = call_tool(*options, "--slo", "wait.p90=5000", server.url())
     first, second, *_ = result.err.splitlines()
-    assert "no such folder" in first and "--slo wait.p90: of 10 runs it is mostly below" in second
+    assert "no such folder" in first and "--slo wait.p90: the p90 of 10 runs is usually below" in second
     assert result.code == 73
 
 

@@ -221,5 +221,5 @@ def test_what_was_not_judged_is_said_in_silence_too(call_tool):
 
 def test_a_budget_on_a_percentile_of_few_runs_is_warned_of(call_tool, server):
     words = ("--metrics-only", "--interval", 0, "--slo", "total.p90=90000", server.url())
-    call_tool("--count", 28, *words).warned("total.p90: of 28 runs it is mostly below the true one")
+    call_tool("--count", 28, *words).warned("total.p90: the p90 of 28 runs is usually below the true p90")
     assert call_tool("--count", 29, *words).err == ""

@@ -295,10 +295,10 @@ def test_secrets_of_the_base_go_to_no_other_origin(compare):
     with http_server() as server, http_server() as other:
         base = ("-H", f"authorization: {BASIC}", "-H", f"X-Token: {SECRET}", "-H", "X-Plain: 1")
         sides = [other.url("/b"), "-H 'AUTHORIZATION: other' " + other.url("/c"), server.url("/d")]
-        left = "another origin is not sent"
+        left = "another origin does not get"
         warned = [
-            f"--versus 1: {left} authorization, X-Token unless these words",
-            f"--versus 2: {left} X-Token unless these words",
+            f"--versus 1: {left} authorization, X-Token, unless these words",
+            f"--versus 2: {left} X-Token, unless these words",
         ]
         compare("--count", 1, *base, server.url("/a"), sides=sides, warned=warned)
     names = ("authorization", "x-token", "x-plain")
@@ -312,7 +312,7 @@ def test_a_field_for_the_proxy_goes_to_it_whatever_the_origin_and_to_no_other(co
         base = ("--count", 1, "-H", f"Proxy-Authorization: {BASIC}", "-x", proxy.url(), proxy.url("/a"))
         own = f"-x {other.url()} -H 'Proxy-Authorization: own'"
         sides = [f"-x {other.url()}", own, f"-x '' {other.url('/d')}", "http://b.test/e"]
-        warned = ["--versus 1: another proxy is not sent Proxy-Authorization unless these words repeat it"]
+        warned = ["--versus 1: another proxy does not get Proxy-Authorization, unless these words repeat it"]
         compare(*base, sides=sides, warned=warned)
     given = [each.values("proxy-authorization") for each in proxy.requests]
     assert given == [[BASIC]] * 2
@@ -357,7 +357,7 @@ def test_each_side_shows_its_own_client_certificate(compare, asking, authority):
     document = compare(
         *base,
         sides=[server.url("/b"), other, f"--cert {two} {server.url('/d')}"],
-        warned=["--versus 2: another origin is not sent --cert unless these words repeat it"],
+        warned=["--versus 2: another origin does not get --cert, unless these words repeat it"],
     )
     names = [("/a", "one"), ("/b", "one"), ("/c", None), ("/d", "two")]
     assert by_side(document, seen) == names * 2
