@@ -1635,9 +1635,9 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
 
     With `drop_userinfo`, for a Location, user:password@ is left out; otherwise it is an error.
     """
+    if len(text) > MAX_URL:  # nothing of it is repeated: to mask a megabyte takes long
+        raise UsageError(f"the URL has {len(text)} characters: it is longer than {MAX_URL} characters")
     shown = f"URL '{foreign(mask_location(text))}'"
-    if len(text) > MAX_URL:
-        raise UsageError(f"{shown} is longer than {MAX_URL} characters")
     if re.search(r"[\x00-\x1f\x7f]", text):
         raise UsageError(f"{shown} holds a control character")
     parts = re.match(r"(?i)(https?)://([^/?#\\]*)([^#]*)", text)
@@ -6258,6 +6258,22 @@ def shown_response(response: Response, secrets: Secrets) -> Response:
     return response._replace(headers=headers, server_timings=server_timings, cache=cache_use)
 
 
+MAX_SHOWN = 64 * 1024  # bytes of header fields: masking takes 40 ms at the most, between two steps
+
+
+def shown_fields(headers: Iterable[Header], secrets: Secrets) -> Iterator[Header]:
+    """Give the header fields that are shown. Of one that is too long the beginning is masked, with so much
+    behind it that a credential is whole, and cut.
+    """
+    left, longest = MAX_SHOWN, max(map(len, secrets.texts), default=0)
+    for name, value in headers:
+        if len(value) > MAX_SHOWN:
+            value = clip(secrets.mask(decode(value[: MAX_TEXT + longest + 1]))).encode("utf-8")
+        left -= len(name) + len(value)
+        if left >= 0:
+            yield name, value
+
+
 MAX_PAGE_TEXT = 160  # characters of an error page that are shown
 ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": " ", "&amp;": "&"}
 
@@ -6404,6 +6420,12 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     sent = headers_to_send(current.request, current.route)
     if history.exchange:
         sent = history.exchange.headers
+    response, notes = history.response, history.notes
+    if response:
+        count = len(response.headers)
+        response = response._replace(headers=tuple(shown_fields(response.headers, secrets)))
+        if len(response.headers) < count:
+            notes += (f"of the header fields only the first {size_text(MAX_SHOWN)} are shown",)
     raw = Step(
         number=current.number,
         url=shown_url(url, options),
@@ -6413,14 +6435,14 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         started_at=current.started_at,
         timing=timing,
         network=describe_network(current, history, options, evidence),
-        response=history.response,
+        response=response,
         body_bytes=history.received,
         interim=history.interim,
         error=failure,
         starved_us=min(waited // 1000, timing.total),
         evidence=evidence,
         span_id=current.span_id,
-        notes=tuple(shown_words(note, secrets) for note in history.notes),
+        notes=tuple(shown_words(note, secrets) for note in notes),
         page=page_text(history, secrets),
     )
     step: Step = masked(raw, secrets)  # here, once, for all reports: it holds what the network said

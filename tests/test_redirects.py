@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import re
 
 import pytest
@@ -420,3 +421,18 @@ def test_a_chain_is_summed_up_in_a_table(run_tool):
     for path, status in (("/start", "302"), ("/middle", "307"), ("/end", "200")):
         assert path in before and path in table
         assert status in before and status in table
+
+
+def test_a_megabyte_of_urls_in_a_field_costs_no_time_between_two_steps(call_tool):
+    """What is shown of it is masked there: its beginning, with every credential that begins in it."""
+    token = "T0kenOfTheUser-"
+    links = "".join(f"<http://me:pw@a.test/?token={number:05d}{token}>, " for number in range(20_000))
+    headers = [("Location", "/start"), ("Link", links), ("X-Other", "x")]
+    with http_server({"/start": Reply(302, headers=headers)}) as server:
+        result, steps = follow(call_tool, server, "-H", f"Authorization: Bearer {token}")
+    shown = {field["name"]: field["value"] for field in steps[0]["response"]["headers"]}
+    assert shown["Link"].startswith("<http://***@a.test/?token=***>, <http") and len(shown["Link"]) < 2_100
+    assert shown["X-Other"] == "x" and token not in result.out
+    begun = [datetime.datetime.fromisoformat(step["started_at"].replace("Z", "+00:00")) for step in steps]
+    gaps = [(after - before) / datetime.timedelta(milliseconds=1) for before, after in zip(begun, begun[1:])]
+    assert min(gap - step["timing"]["total_ms"] for gap, step in zip(gaps, steps)) < 50
