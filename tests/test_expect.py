@@ -7,8 +7,6 @@ import re
 import pytest
 
 from checks import check_usage_error, flat, summaries
-from inside import tool
-from samples import sample
 from servers import Reply, every, http_server, redirect
 
 QUICK = ("--interval", "0")
@@ -148,16 +146,3 @@ def test_a_redirect_on_the_way_is_good_whatever_is_expected(call_tool, tmp_path)
         result = call_tool(*options, server.url())
         document = result.json(path)
     assert [(each["n"], each["bad_status"]) for each in document["statistics"]] == [(4, 0), (2, 2)]
-
-
-# --- the progress line ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("words", "told"), [("--count 20", "run 11 of 20"), ("--duration 20", "run 11")])
-def test_the_progress_line_says_how_far_a_series_is_and_what_went_wrong(words, told):
-    report = tool.Report(tool.parse_options([*words.split(), "http://a.test/"], {}, 80))
-    report.planned = 20
-    ended = [sample(run, 20_000) for run in range(1, 8)]
-    ended += [sample(8, 1, status=503), sample(9, 1, error="timeout"), sample(10, 1, status=404)]
-    report.runs = [tool.Run((each,), False) for each in ended]
-    assert tool.series_progress(report) == f"{told}, ttfb 20 ms, 1 failed, 2 bad"

@@ -6,17 +6,11 @@ import re
 
 import pytest
 
-from checks import flat, parse_compact, without_readings
+from checks import flat, parse_compact
 from inside import tool
 from servers import Reply, http_server, redirect, refused_port, scripted, sending
 
 ESCAPE = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")
-
-
-def words(text):
-    """List the words of a report, without those and the letters that depend on how long things took."""
-    steady = re.sub(r" at [\d.]+ [KM]?B/s", "", flat(without_readings(text)))
-    return re.findall(r"(?<![A-Za-z])(?![dctwx]+\b)[A-Za-z]{2,}", steady)
 
 
 @pytest.fixture
@@ -147,14 +141,6 @@ def test_a_certificate_that_is_about_to_expire_stands_out(call_tool, authority):
 
 
 # --- stdout and stderr ----------------------------------------------------------------------------
-
-
-def test_warnings_are_on_stderr_and_the_report_is_the_same(call_tool, site):
-    quiet = call_tool("-d", "x", site.url("/end"))
-    warned = call_tool("-X", "GET", "-d", "x", site.url("/end"))
-    assert quiet.err == "" and "warning" in warned.err.lower()
-    assert "warning" not in warned.out.lower()
-    assert words(quiet.out.replace("POST", "GET")) == words(warned.out)
 
 
 def test_without_a_terminal_on_stderr_there_is_no_live_status(run_tool):

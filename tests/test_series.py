@@ -371,24 +371,6 @@ def test_the_json_of_a_series_has_its_runs_and_no_steps_of_its_own(call_tool, se
 # --- peers that are no friends, and memory --------------------------------------------------------
 
 
-@pytest.mark.needs("linux")
-def test_five_hundred_runs_with_both_exports_stay_small(run_tool, tmp_path):
-    head = "".join(f"X-Header-{number}: {'v' * 90}\r\n" for number in range(38))
-    answer = f"HTTP/1.1 200 Fine\r\nContent-Length: 2\r\n{head}\r\nok".encode()
-
-    def script(peer):
-        while peer.read_request():
-            peer.send(answer)
-
-    path = tmp_path / "out.json"
-    with scripted(script) as server:
-        files = ("--har", tmp_path / "out.har", "--json", path)
-        result = run_tool("--metrics-only", "--count", "500", *QUICK, *files, server.url())
-    assert (result.code, len(json.loads(path.read_text())["runs"])) == (0, 500)
-    assert 20 < result.peak_mib < 40
-    assert path.stat().st_size > 2_000_000
-
-
 def test_exports_of_a_series_have_the_first_4_kb_of_each_header_section_and_a_single_run_has_all(
     call_tool, tmp_path
 ):
@@ -403,14 +385,6 @@ def test_exports_of_a_series_have_the_first_4_kb_of_each_header_section_and_a_si
             for response in [each["response"] for each in (*steps, *entries)]:
                 named = [each["name"] for each in response["headers"] if each["name"].startswith("X-")]
                 assert len(named) == most
-
-
-def test_what_would_only_show_at_the_end_is_said_at_the_start(call_tool, server, tmp_path):
-    options = ["--count", "10", *QUICK, "--json", tmp_path / "none" / "out.json"]
-    result = call_tool(*options, "--slo", "wait.p90=5000", server.url())
-    first, second, *_ = result.err.splitlines()
-    assert "no such folder" in first and "--slo wait.p90: the p90 of 10 runs is usually below" in second
-    assert result.code == 73
 
 
 def test_warnings_are_summed_up(call_tool):

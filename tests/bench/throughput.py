@@ -9,9 +9,6 @@ memory are those of the whole process; the peak is shown for 1 MB too, to tell w
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,25 +18,16 @@ from typing import NamedTuple
 
 import common
 
+sys.path.append(str(common.ROOT / "tests"))
+from servers import free_port, nginx
+
 SIZES = {"large": 10**9, "small": 10**6}  # file name -> bytes
 ROADS = {  # name -> (scheme, flags of both programs, protocol in the log)
     "http": ("http", [], "HTTP/1.1"),
     "https HTTP/1.1": ("https", ["--http1.1"], "HTTP/1.1"),
     "https HTTP/2": ("https", [], "HTTP/2.0"),
 }
-CONFIGURATION = """
-{user} daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
-events {{}}
-http {{
-    log_format times "$server_protocol";
-    access_log {folder}/access.log times;
-    client_body_temp_path {folder}/t1; proxy_temp_path {folder}/t2; fastcgi_temp_path {folder}/t3;
-    uwsgi_temp_path {folder}/t4; scgi_temp_path {folder}/t5;
-    sendfile on; root {folder}/www;
-    ssl_certificate {certificate}; ssl_certificate_key {key};
-    server {{ listen 127.0.0.1:{http}; listen 127.0.0.1:{https} ssl http2; }}
-}}
-"""
+SERVER = "sendfile on; root {folder}/www; access_log {folder}/access.log; "
 
 
 class Nginx(NamedTuple):
@@ -53,63 +41,44 @@ class Nginx(NamedTuple):
         for _ in range(1000):
             lines = self.log.read_text().splitlines()
             if len(lines) > seen:
-                return lines[-1]
+                return lines[-1].split('"')[1].split()[-1]
             time.sleep(0.005)
         sys.exit("nginx logged no request")
 
 
 @contextlib.contextmanager
-def start_nginx(nginx: str, folder: Path, certificate: Path, key: Path) -> Iterator[Nginx]:
+def start_nginx(folder: Path, certificate: Path, key: Path) -> Iterator[Nginx]:
     """Run nginx out of a folder, with the files of SIZES in it."""
     (folder / "www").mkdir()
     for name, size in SIZES.items():
         with (folder / "www" / name).open("wb") as file:
             file.truncate(size)
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        ports = {"http": one.getsockname()[1], "https": two.getsockname()[1]}
-    user = "user root;" if os.geteuid() == 0 else ""
-    text = CONFIGURATION.format(user=user, folder=folder, certificate=certificate, key=key, **ports)
-    (folder / "nginx.conf").write_text(text)
-    command = [nginx, "-e", str(folder / "error.log"), "-p", str(folder), "-c", str(folder / "nginx.conf")]
-    server = subprocess.Popen(command)
-    try:
-        wait_for(ports["https"], server)
+    ports, server = {"http": free_port(), "https": free_port()}, SERVER.format(folder=folder)
+    pair = f"ssl_certificate {certificate}; ssl_certificate_key {key};"
+    secure = f"listen 127.0.0.1:{ports['https']} ssl http2; {pair}"
+    with nginx(folder, ports["https"], server + f"listen 127.0.0.1:{ports['http']};", server + secure):
         yield Nginx(ports, folder / "access.log")
-    finally:
-        server.terminate()
-        server.wait(10)
 
 
-def wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
-    """Return once a server listens; leave if it does not."""
-    for _ in range(500):
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-            return
-        if server.poll() is not None:
-            break
-        time.sleep(0.01)
-    sys.exit("nginx did not start")
-
-
-def download(nginx: Nginx, command: list[str], road: str, file: str) -> common.Cost:
+def download(server: Nginx, command: list[str], road: str, file: str) -> common.Cost:
     """Download a file once and return what the process cost."""
     scheme, flags, expected = ROADS[road]
-    seen = len(nginx.log.read_text().splitlines())
-    url = f"{scheme}://localhost:{nginx.ports[scheme]}/{file}"
+    seen = len(server.log.read_text().splitlines())
+    url = f"{scheme}://localhost:{server.ports[scheme]}/{file}"
     cost = common.measure([*command, *flags, url], common.plain_environment())
-    protocol = nginx.last_protocol(seen)
+    protocol = server.last_protocol(seen)
     if protocol != expected:
         sys.exit(f"{' '.join(command)} spoke {protocol}, not {expected}")
     return cost
 
 
-def list_rows(road: str, programs: dict[str, list[str]], nginx: Nginx, rounds: int) -> list[list[str]]:
+def list_rows(road: str, programs: dict[str, list[str]], server: Nginx, rounds: int) -> list[list[str]]:
     """Run the programs in turn on one road; return a row of medians for each."""
     runs: dict[tuple[str, str], list[common.Cost]] = {(name, file): [] for name in programs for file in SIZES}
     for number in range(rounds):
         for name in sorted(programs, reverse=number % 2 == 1):
             for file in SIZES:
-                runs[name, file].append(download(nginx, programs[name], road, file))
+                runs[name, file].append(download(server, programs[name], road, file))
     costs = {key: common.median_cost(values) for key, values in runs.items()}
     megabytes = (SIZES["large"] - SIZES["small"]) / 1e6
     rates = {
@@ -126,7 +95,7 @@ def list_rows(road: str, programs: dict[str, list[str]], nginx: Nginx, rounds: i
 def main() -> None:
     """Run the downloads and print the table."""
     options = common.parse_arguments("Compare the rate of a 1 GB download with curl's.", 5, sys.executable)
-    nginx, curl = common.find_programs("nginx", "curl")
+    _, curl = common.find_programs("nginx", "curl")
     roads = list(ROADS)
     if not common.has_module(options.python, "h2"):
         print(f"h2 is missing from {options.python} (see --python): no HTTP/2")
@@ -139,7 +108,7 @@ def main() -> None:
             "curl": [curl, "-sS", "-o", "/dev/null", *trust],
             "httphases": [options.python, options.program, "--metrics-only", "-m", "120", *trust],
         }
-        with start_nginx(nginx, folder, certificate, key) as server:
+        with start_nginx(folder, certificate, key) as server:
             rows = [row for road in roads for row in list_rows(road, programs, server, options.rounds)]
     print(f"medians of {options.rounds} interleaved downloads of 1 GB")
     header = [
