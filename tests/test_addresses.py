@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import socket
-import time
 
 import pytest
 
 from checks import EDGE
-from conftest import PATIENCE
 from inside import failure, here, only_step, tool
 from paths import ANY, FAR, Rule, path
 from servers import black_hole, bracketed, dns_server, http_server, refused_port, scripted, sending
@@ -116,14 +113,6 @@ def test_a_report_shows_eight_attempts_and_json_has_them_all(run_tool, tmp_path)
     assert (len(shown), len(result.json(path)["steps"][0]["network"]["attempts"])) == (8, 9)
 
 
-def test_when_every_address_refuses_all_are_recorded(race):
-    step = failure(race(*["refused"] * 100), "network", "connect")
-    assert len(step["network"]["attempts"]) == len(step["network"]["addresses"]) == 100
-    assert all("refused" in each["error"] for each in step["network"]["attempts"])
-    assert "refused" in step["error"]["message"] and "100 addresses" in step["error"]["message"]
-    assert step["network"]["ip"] is None
-
-
 @pytest.mark.needs("linux")
 def test_when_the_time_is_over_the_attempts_under_way_are_recorded(race, monkeypatch):
     monkeypatch.setattr(tool, "CONNECT_STAGGER", 0.0)
@@ -132,17 +121,6 @@ def test_when_the_time_is_over_the_attempts_under_way_are_recorded(race, monkeyp
     assert [number for number, _ in recorded] == [1, 2, 3]
     assert all(error for _, error in recorded)
     assert step["timing"]["total_ms"] >= 499
-
-
-@pytest.mark.needs("linux")
-def test_the_losers_are_closed(race):
-    """The connection that is used is the only one that is left: nothing is ever sent twice."""
-    before = len(os.listdir("/proc/self/fd"))
-    only_step(race("silent", "live"))
-    give_up = time.monotonic() + PATIENCE
-    while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < give_up:
-        time.sleep(0.01)
-    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 FOUR, SIX = socket.AF_INET, socket.AF_INET6
@@ -209,7 +187,7 @@ def test_the_round_trip_of_the_path_is_shown_beside_the_wait(run_tool, server):
 
 
 @pytest.mark.needs("root", "linux")
-@pytest.mark.parametrize(("first", "later"), [(0.02, 0.4), (0.4, 0.02)], ids=["longer", "shorter"])
+@pytest.mark.parametrize(("first", "later"), [(0.02, 0.2), (0.2, 0.02)], ids=["longer", "shorter"])
 def test_the_round_trip_that_is_told_is_the_smallest(run_tool, tmp_path, first, later):
     """The path changes behind the handshake, and many segments are acknowledged after that."""
     change = Rule("up", "data", action="slow", amount=later)
@@ -219,7 +197,7 @@ def test_the_round_trip_that_is_told_is_the_smallest(run_tool, tmp_path, first, 
     connect = step["timing"]["connect_ms"]
     assert connect >= first * 1000
     assert step["timing"]["wait_ms"] >= 2 * later * 1000 - EDGE, "the body takes two flights"
-    assert 20 - EDGE <= step["network"]["tcp_rtt_ms"] <= min(connect, 399)
+    assert 20 - EDGE <= step["network"]["tcp_rtt_ms"] <= min(connect, 199)
 
 
 @pytest.mark.needs("root", "linux")
@@ -232,11 +210,3 @@ def test_a_syn_that_was_lost_is_part_of_the_connect_and_told(run_tool, tmp_path)
     assert min(connect, attempt["duration_ms"]) >= 1000
     assert step["network"]["tcp_retransmits"] == 1
     assert 20 - EDGE <= step["network"]["tcp_rtt_ms"] <= connect - 1000 + EDGE
-
-
-@pytest.mark.needs("linux")
-def test_every_address_and_attempt_is_shown_in_the_report_but_a_first_one_that_succeeded(run_tool, server):
-    with refused_port() as port:
-        result = run_tool("-4", f"http://localhost:{port}/")
-    assert result.code == 75 and "127.0.0.1: connection refused" in result.out
-    assert not re.search("^  Attempt ", run_tool(server.url()).out, re.MULTILINE)

@@ -41,14 +41,14 @@ class Holder(NamedTuple):
     key: Path
     both: Path
 
-    def encrypted(self, password: bytes, traditional: bool = False) -> Path:
+    def encrypted(self, password: bytes) -> Path:
         """Write the key encrypted; return the file."""
         from cryptography.hazmat.primitives import serialization as form
 
         key = form.load_pem_private_key(self.key.read_bytes(), None)
-        kind = form.PrivateFormat.TraditionalOpenSSL if traditional else form.PrivateFormat.PKCS8
-        path = self.key.with_name(f"encrypted-{traditional}.pem")
-        path.write_bytes(key.private_bytes(form.Encoding.PEM, kind, form.BestAvailableEncryption(password)))
+        path = self.key.with_name("encrypted.pem")
+        with_password = form.BestAvailableEncryption(password)
+        path.write_bytes(key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, with_password))
         return path
 
 
@@ -122,12 +122,11 @@ def test_a_connection_that_is_cut_for_want_of_a_certificate_says_that_first(auth
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_server_that_requires_a_certificate_sees_it(authority, holder, version):
-    apart = ("--cert", holder.certificate, "--key", holder.key)
     with remembering(asking(authority, version, ssl.CERT_REQUIRED)) as (server, seen):
-        for words in (("-k", *apart), ("--cacert", authority.file, *apart), options(authority, holder)):
-            network = only_step(here("-m", "10", *words, server.url()))["network"]
+        for words in (("-k", "--cert", holder.certificate, "--key", holder.key), options(authority, holder)):
+            network = only_step(here(*words, server.url()))["network"]
             assert network["client_cert"] is True
-    assert seen == ["me"] * 3
+    assert seen == ["me"] * 2
 
 
 @pytest.mark.parametrize(
@@ -148,11 +147,6 @@ def test_the_report_says_whether_it_was_sent(authority, holder, call_tool, tmp_p
     assert f"Client cert  {row}\n" in result.out if row else "lient cert" not in result.out
 
 
-def test_on_plain_http_nothing_is_said_of_one(holder, server):
-    step = only_step(here("--cert", holder.both, server.url()))
-    assert (step["network"]["client_cert"], step["response"]["status"]) == (None, 200)
-
-
 def test_the_chain_goes_with_it(authority):
     """A server that knows the root alone believes a certificate of an intermediate CA."""
     between = authority.issue(authority.ca, "Middle CA", ca=True)
@@ -160,19 +154,6 @@ def test_the_chain_goes_with_it(authority):
     with remembering(asking(authority, mode=ssl.CERT_REQUIRED)) as (server, seen):
         only_step(here("-m", "10", "-k", "--cert", path, server.url()))
     assert seen == ["deep"]
-
-
-@pytest.mark.needs("h2")
-def test_it_is_shown_over_http2_too(authority, holder):
-    seen = []
-
-    def script(peer: Peer) -> None:
-        seen.append((peer.sock.selected_alpn_protocol(), name_of(peer)))
-        peer.read_exactly(len(PREFACE))
-
-    with scripted(script, tls=asking(authority, alpn=("h2", "http/1.1"))) as server:
-        here(*options(authority, holder), server.url())
-    assert seen == [("h2", "me")]
 
 
 # --- asked for after the handshake (RFC 8446 section 4.6.2) ----------------------------------------
@@ -255,23 +236,10 @@ def test_another_origin_sees_none_and_the_first_one_sees_it_again(authority, hol
     assert [step["network"]["client_cert"] for step in result.json()["steps"]] == [True, False, True]
 
 
-def test_another_origin_that_requires_one_fails_and_it_is_said_why(authority, holder):
-    context = asking(authority, mode=ssl.CERT_REQUIRED)
-    with remembering(context) as (second, seen), remembering(asking(authority), moved(second.url())) as start:
-        result = here(*options(authority, holder), "-L", start[0].url())
-    error = result.json()["steps"][1]["error"]
-    assert (result.code, seen, error["kind"]) == (75, [], "tls")
-    assert "first URL" in error["hint"] and "--cert" in error["hint"]
-
-
-@pytest.mark.parametrize("road", ["http", "https", "socks5"])
-def test_through_a_proxy_the_target_sees_it(authority, holder, road):
-    if road == "socks5":
-        pytest.importorskip("socks")
-    secure = asking(authority) if road == "https" else None
+def test_through_a_proxy_the_target_sees_it(authority, holder):
     with (
         remembering(asking(authority)) as (server, seen),
-        relay_proxy(road, server, tls=secure) as (proxy, asked),
+        relay_proxy("https", server, tls=asking(authority)) as (proxy, asked),
     ):
         network = only_step(here(*options(authority, holder), "-x", proxy, server.url()))["network"]
     assert seen == ["me"] and len(asked) == 1
@@ -288,24 +256,22 @@ def test_a_proxy_that_requires_a_certificate_is_not_offered_ours(authority, hold
     assert "Give a client certificate" not in step["error"]["hint"]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_server_that_is_not_believed_sees_none(authority, holder, call_tool, tmp_path, version):
+def test_a_server_that_is_not_believed_sees_none(authority, holder, call_tool, tmp_path):
     """It asks before it proves who it is; who asks for it, goes before it is answered."""
     seen = []
-    with scripted(lambda peer: seen.append(name_of(peer)), tls=asking(authority, version)) as server:
+    with scripted(lambda peer: seen.append(name_of(peer)), tls=asking(authority)) as server:
         result = call_tool("--cert", holder.both, "--json", tmp_path / "out", server.url())
     [step] = result.json(tmp_path / "out")["steps"]
     assert (step["error"]["phase"], step["network"]["client_cert"], seen) == ("tls", False, [])
     assert "Client cert  not " in result.out
 
 
-@pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
-def test_a_server_that_takes_no_such_key_is_sent_none(authority, holder, call_tool, tmp_path, version):
+def test_a_server_that_takes_no_such_key_is_sent_none(authority, holder, call_tool, tmp_path):
     """OpenSSL then answers that there is none. The server takes signatures of RSA keys alone."""
     port = free_port()
     pem = authority.certificate()
     words = ["s_server", "-accept", port, "-cert", pem, "-key", pem, "-CAfile", authority.file, "-www"]
-    words += ["-verify", "1", "-client_sigalgs", "rsa_pss_rsae_sha256", version]
+    words += ["-verify", "1", "-client_sigalgs", "rsa_pss_rsae_sha256", "-tls1_3"]
     with debian_program("openssl", words, port, tmp_path / "log"):
         url = f"https://127.0.0.1:{port}/"
         result = call_tool(*options(authority, holder), "--json", tmp_path / "out", url)
@@ -317,10 +283,9 @@ def test_a_server_that_takes_no_such_key_is_sent_none(authority, holder, call_to
 # --- what is said when it is missing or refused ----------------------------------------------------
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_certificate_that_the_server_does_not_trust_is_said_to_be_refused(authority, tmp_path, version):
+def test_a_certificate_that_the_server_does_not_trust_is_said_to_be_refused(authority, tmp_path):
     path = Authority(tmp_path).certificate("stranger.test", common_name="stranger")
-    with remembering(asking(authority, version, ssl.CERT_REQUIRED)) as (server, seen):
+    with remembering(asking(authority, mode=ssl.CERT_REQUIRED)) as (server, seen):
         given = ("-m", "10", "--cacert", authority.file, "--cert", path)
         step = failure(here(*given, server.url()), "tls")
     assert seen == []
@@ -331,7 +296,7 @@ def test_a_certificate_that_the_server_does_not_trust_is_said_to_be_refused(auth
 
 @pytest.mark.parametrize(
     ("status", "shown", "missing"),
-    [(400, True, True), (421, True, True), (404, False, True), (500, False, False)],
+    [(400, True, True), (404, False, True), (500, False, False)],
 )
 def test_a_refusal_by_a_server_that_asks_says_what_a_certificate_has_to_do_with_it(
     authority, holder, call_tool, status, shown, missing
@@ -352,16 +317,15 @@ def test_a_refusal_by_a_server_that_asks_says_what_a_certificate_has_to_do_with_
 # --- files -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("traditional", [True, False])
-def test_the_password_of_a_key_is_the_first_line_of_a_file(authority, holder, tmp_path, traditional):
+def test_the_password_of_a_key_is_the_first_line_of_a_file(authority, holder, tmp_path):
     word, password = b" s\xc3\xa9cret ", tmp_path / "password"
-    given = ("--cert", holder.certificate, "--key", holder.encrypted(word, traditional))
+    given = ("--cert", holder.certificate, "--key", holder.encrypted(word))
     with remembering(asking(authority)) as (server, seen):
-        for line in (b"%b", b"%b\n", b"%b\r\n", b"%b\nnot the password\n"):
+        for line in (b"%b", b"%b\r\n", b"%b\nnot the password\n"):
             password.write_bytes(line % word)
             trust = ("--cacert", authority.file, "--key-password-file", password)
             only_step(here(*trust, *given, server.url()))
-    assert seen == ["me"] * 4
+    assert seen == ["me"] * 3
 
 
 def test_a_password_for_which_openssl_has_no_room_is_refused(holder, tmp_path):
@@ -393,10 +357,8 @@ def files(holder, make_holder, tmp_path):
     """Files of a certificate that will do, and of some that will not, by name."""
     contents = {
         "empty": b"",
-        "bad_cert": holder.certificate.read_bytes().replace(b"MII", b"M!!", 1),
         "bad_key": b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
         "wrong": b"not it\n",
-        "der": ssl.PEM_cert_to_DER_cert(holder.certificate.read_text()),
     }
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
@@ -409,21 +371,13 @@ def files(holder, make_holder, tmp_path):
     ("given", "words"),
     [
         ("--key {key}", ["--key needs --cert"]),
-        ("--key-password-file {wrong}", ["--key-password-file needs --cert"]),
         ("--cert {missing}", ["--cert", "no regular file", "{missing}"]),
-        (
-            "--cert {cert} --key {locked} --key-password-file {missing}",
-            ["--key-password-file:", "{missing}", "No such file"],
-        ),
         ("--cert {empty}", ["--cert", "{empty}' must hold a certificate", "--key"]),
-        ("--cert {der}", ["must hold a certificate", "PEM"]),
         ("--cert {cert}", ["{cert}' its private key", "--key"]),
-        ("--cert {bad_cert} --key {key}", ["{bad_cert}", "must hold a certificate"]),
         ("--cert {cert} --key {bad_key}", ["{bad_key}' its private key"]),
         ("--cert {cert} --key {locked}", ["{locked}", "is encrypted", "--key-password-file"]),
         ("--cert {cert} --key {locked} --key-password-file {wrong}", ["{locked}", "does not open"]),
         ("--cert {cert} --key {other}", ["is not the key of the first certificate", "{other}", "{cert}"]),
-        ("--cert=", ["--cert '': expected a path"]),
         ("--cert {cert}:hunter2", ["--key-password-file", "{cert}"]),
     ],
 )
@@ -439,13 +393,11 @@ def test_a_certificate_that_will_not_do_is_refused_before_anything_is_sent(
 
 
 @pytest.mark.needs("linux", "root")
-@pytest.mark.parametrize("option", ["--cert", "--key"])
-def test_a_certificate_that_has_no_end_is_given_up_with_the_time(run_tool, holder, option):
+def test_a_certificate_that_has_no_end_is_given_up_with_the_time(run_tool, holder):
     """As the kernel's log, which is a regular file to look at."""
     if not os.path.isfile("/proc/kmsg"):
         pytest.skip("needs /proc/kmsg")
-    given, url = {"--cert": holder.both, option: "/proc/kmsg"}, "https://127.0.0.1:1/"
-    words = [word for pair in given.items() for word in pair]
+    words, url = ["--cert", holder.both, "--key", "/proc/kmsg"], "https://127.0.0.1:1/"
     for others in ((url,), (url, "--vs", "-4")):
         result = run_tool("-m", "1", *words, *others)
         check_usage_error(result, "within 1 s", "--cert")
@@ -457,12 +409,9 @@ def test_a_certificate_that_has_no_end_is_given_up_with_the_time(run_tool, holde
 # --- nothing is asked for on a terminal, nothing stays on a disk -----------------------------------
 
 
-@pytest.mark.parametrize("password", [False, True])
-def test_nothing_is_ever_asked_on_the_terminal(holder, tmp_path, base_environment, password):
+def test_nothing_is_ever_asked_on_the_terminal(holder, base_environment):
     """The program has a terminal of its own that OpenSSL could ask on, /dev/tty, and nobody types there."""
-    (tmp_path / "wrong").write_text("wrong\n")
     given = ["--cert", str(holder.certificate), "--key", str(holder.encrypted(b"secret"))]
-    given += ["--key-password-file", str(tmp_path / "wrong")] if password else []
     child, master = pty.fork()
     if not child:
         os.execve(

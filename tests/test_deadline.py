@@ -16,7 +16,7 @@ from checks import parse_instant
 from conftest import PATIENCE
 from servers import black_hole, dns_server, http_server, redirect, scripted
 
-DEADLINE = 3.0
+DEADLINE = 1.0
 OK = "HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + "Transfer-Encoding: chunked\r\n\r\n"
 HINT = "HTTP/1.1 103 Early Hints\r\n\r\n"
@@ -54,14 +54,12 @@ STALLS = {
 }
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
 @pytest.mark.parametrize(("script", "phases"), STALLS.values(), ids=STALLS)
-def test_the_deadline_holds_while_the_answer_does_not_end(run_tool, tls, authority, script, phases, secure):
-    with scripted(script, tls=tls if secure else None) as server:
+def test_the_deadline_holds_while_the_answer_does_not_end(run_tool, tls, authority, script, phases):
+    with scripted(script, tls=tls) as server:
         result = run_tool("-m", DEADLINE, "--cacert", authority.file, "--json", "-", server.url())
     step = check_timed_out(result, *phases)
-    assert step["network"]["ip"] == "127.0.0.1"
-    assert bool(step["network"]["tls_version"]) == (step["timing"]["tls_ms"] > 0) == secure
+    assert step["network"]["ip"] == "127.0.0.1" and step["timing"]["tls_ms"] > 0
 
 
 def test_a_deadline_is_kept_to_within_100_ms(run_tool):
@@ -114,11 +112,6 @@ def test_addresses_that_all_hang_are_all_tried_before_the_deadline(run_tool):
         result = run_tool("-m", DEADLINE, "--json", "-", url, resolver=names.address)
     step = check_timed_out(result, "connect")
     assert {attempt["ip"] for attempt in step["network"]["attempts"]} == {"127.0.0.1", "::1"}
-
-
-def test_the_deadline_has_three_names():
-    for option in ("-m", "--max-time", "--timeout"):
-        assert tool.parse_options([option, "0.8", "http://a.test/"], {}, 80).max_time == 0.8
 
 
 @pytest.mark.parametrize(("status", "steps"), [(200, [None]), (302, [None, "timeout"])])

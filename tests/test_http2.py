@@ -391,6 +391,18 @@ def test_credit_and_answer_may_come_in_torn_records(authority, megabyte):
     assert step["response"]["bytes"] == 2
 
 
+def test_after_an_upload_a_delay_is_found_in_its_phase(authority, megabyte):
+    def script(c):
+        c.read_head()
+        c.send(c.settings(), c.window(1 << 20, 0), c.window(1 << 20, 1))
+        c.read_until(DATA, lambda frame: frame.ends)
+        c.send(c.headers())
+        c.peer.wait(DELAY)
+        c.send(c.data(b"ok", end=True))
+
+    assert only_step(converse(authority, script, *megabyte))["timing"]["xfer_ms"] >= DELAY * 1000 - EDGE
+
+
 def test_an_upload_stops_at_an_answer_that_does_not_want_it(authority, megabyte):
     """The windows are opened only then."""
     taken = []

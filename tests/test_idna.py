@@ -44,9 +44,9 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize(("host", "name"), NAMES.items())
-def test_a_host_has_the_name_that_browsers_ask_for(host, name):
-    assert tool.parse_host(host) == name
+def test_a_host_has_the_name_that_browsers_ask_for():
+    for host, name in NAMES.items():
+        assert tool.parse_host(host) == name
 
 
 REFUSED = {
@@ -71,10 +71,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("host", REFUSED.values(), ids=REFUSED)
-def test_a_host_that_cannot_be_told_is_refused(host):
-    with pytest.raises(tool.UsageError, match=r"^host '"):
-        tool.parse_host(host)
+def test_a_host_that_cannot_be_told_is_refused():
+    for host in REFUSED.values():
+        with pytest.raises(tool.UsageError, match=r"^host '"):
+            tool.parse_host(host)
 
 
 @pytest.mark.parametrize("host", ["a\u0378.de", "a\u200db.de", "☕.de", "\u0301a.de", "a\ufffd.de"])

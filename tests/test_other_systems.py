@@ -61,14 +61,13 @@ def lacking(request: Any, tmp_path: Path, run_tool: Any) -> Any:
 
 
 def test_every_report_is_made(lacking, server):
-    for style in ([], ["--compact"], ["--metrics-only"], ["--count", "3", "--interval", "0"]):
+    for style in ([], ["--metrics-only", "--count", "3", "--interval", "0"]):
         result = lacking(*style, server.url())
         assert result.code == 0 and "200" in result.out and result.err == ""
 
 
-@pytest.mark.parametrize("path", ["-", "/dev/stdout"])
-def test_an_export_goes_to_stdout(lacking, server, path):
-    network = lacking("-s", "--json", path, server.url()).json()["steps"][0]["network"]
+def test_an_export_goes_to_stdout(lacking, server):
+    network = lacking("-s", "--json", "/dev/stdout", server.url()).json()["steps"][0]["network"]
     assert network["tcp_rtt_ms"] is None and network["tcp_retransmits"] is None
 
 

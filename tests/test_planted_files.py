@@ -78,15 +78,6 @@ def test_a_file_of_another_user_gives_a_new_one_no_mode(call_tool, server, share
         assert (stat.S_IMODE(made.st_mode), made.st_uid) == (0o644, os.geteuid())
 
 
-def test_the_new_file_is_never_more_open_than_the_old_one(private, monkeypatch):
-    """Whoever opens it early reads on."""
-    (private / "precious").chmod(0o600)
-    modes = []
-    monkeypatch.setattr(os, "fchmod", lambda new, _: modes.append(stat.S_IMODE(os.fstat(new).st_mode)))
-    write(private / "precious")
-    assert modes == [0o600]
-
-
 # --- links ----------------------------------------------------------------------------------------
 
 
@@ -166,12 +157,6 @@ def test_a_file_of_another_user_that_cannot_be_replaced_stays(base_environment, 
     assert path.read_text() == "old" and os.listdir(shared) == ["out"]
 
 
-def test_a_second_name_of_one_s_own_file_is_replaced_and_not_written(shared, private):
-    os.link(private / "precious", given_away(shared) / "out")
-    write(shared / "out")
-    assert untouched(private) and (shared / "out").read_bytes() == b"new"
-
-
 # --- ways to a file that stay open ----------------------------------------------------------------
 
 
@@ -189,12 +174,6 @@ def test_a_folder_that_may_not_be_listed_will_do_and_one_s_own_place_is_no_obsta
 # --- files that are read --------------------------------------------------------------------------
 
 
-def contents(path: Any) -> bytes:
-    tool.read_local.cache_clear()
-    data: bytes = tool.read_local("-d", str(path), 2.0)
-    return data
-
-
 def test_secrets_are_read_as_kubernetes_mounts_them(run_tool, authority, tls, shared):
     """Links of root's to a link of root's, in a folder where everybody may write."""
     (shared / "..2026").mkdir()
@@ -209,9 +188,3 @@ def test_secrets_are_read_as_kubernetes_mounts_them(run_tool, authority, tls, sh
         assert result.code == 0
         assert server.requests[0].values("Authorization") == ["Bearer hunter2"]
     assert "hunter2" not in result.out + result.err
-
-
-def test_an_open_file_is_read_by_its_descriptor(private):
-    with open(private / "precious", encoding="utf-8") as file:
-        for way in ("/dev/fd", "/proc/self/fd"):
-            assert contents(f"{way}/{file.fileno()}") == b"precious"

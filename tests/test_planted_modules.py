@@ -55,9 +55,7 @@ def run(base_environment, trap) -> Callable[..., str]:
 
 WAYS = {
     "a script": ["{trap}/tool.py"],
-    "a script by a link": ["{trap}/../link.py"],
     "standard input": ["-"],
-    "a script without site": ["-S", "tool.py"],
     "isolated": ["-I", "-"],
 }
 
@@ -65,7 +63,6 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_no_module_in_the_current_folder_or_beside_the_script_is_run(run, trap, tls, authority, way):
     """Neither at the start nor later, when drawing, JSON, HTTP/2, SOCKS or Unicode is needed."""
-    (trap.parent / "link.py").symlink_to(trap / "tool.py")
     python = [word.format(trap=trap) for word in WAYS[way]]
     with http_server(tls=tls) as server:
         export = ("--cacert", str(authority.file), "--json", os.devnull, server.url())

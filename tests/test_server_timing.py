@@ -32,32 +32,27 @@ def metrics(*values):
     ("lines", "expected"),
     [
         ([], []),
-        (["db;dur=53.2"], [("db", 53.2, None)]),
         (['cache;desc="Cache Read";dur=23'], [("cache", 23, "Cache Read")]),
         (["a;dur=1, b;dur=2,c;dur=3"], [("a", 1, None), ("b", 2, None), ("c", 3, None)]),
         (["A;DUR=1;DeSc=x"], [("A", 1, "x")]),
         (["a\t; dur =\t1 ; desc = x "], [("a", 1, "x")]),
         (["a;dur=1;dur=2;desc=x;desc=y"], [("a", 1, "x")]),
-        (["a;dur;dur=2"], [("a", None, None)]),
         (["a;dur=x;dur=2"], [("a", None, None)]),
         (["a;other=1;dur=2;strange"], [("a", 2, None)]),
-        (['a;dur="4.5"'], [("a", 4.5, None)]),
         ([r'a;desc="q\"u\\o, t;e=";dur=1'], [("a", 1, r'q"u\o, t;e=')]),
         (['a;desc="x"tail;dur=1'], [("a", 1, "x")]),
         (
             ['a;desc="no end;dur=1, b;dur=2', "c;dur=3"],
             [("a", None, "no end;dur=1, b;dur=2"), ("c", 3, None)],
         ),
-        (['a;desc="x\\'], [("a", None, "x")]),
         ([",,;dur=1, ,a"], [("a", None, None)]),
-        (['a;desc=""'], [("a", None, None)]),
     ],
 )
 def test_metrics_are_read_as_the_standard_says(lines, expected):
     assert metrics(*lines) == expected
 
 
-NO_DURATIONS = [*"-1 -0 nan inf Infinity 1e999 1_0 0x1 5ms ٣ e5 .".split(), "1 2", "9" * 400]
+NO_DURATIONS = [*"-1 nan inf 1e999 1_0 0x1 5ms ٣ .".split(), "1 2", "9" * 400]
 
 
 def test_only_a_finite_number_from_0_is_a_duration_and_the_metric_stays():
@@ -103,14 +98,6 @@ def test_the_waterfall_lists_what_the_server_says_the_longest_first(run_tool):
     assert "\x1b" not in result.out
 
 
-def test_a_claim_of_a_million_years_fits_its_line(run_tool):
-    with http_server(
-        {"/": Reply(headers=[("Server-Timing", f"{'n' * 999};dur=1e300;desc={'d' * 999}")])}
-    ) as server:
-        result = run_tool(server.url(), env={"COLUMNS": "200"})
-    assert max(map(len, result.out.split("\n"))) <= 200 and "(999 characters)" in flat(result.out)
-
-
 # --- caches ---------------------------------------------------------------------------------------
 
 
@@ -118,26 +105,18 @@ def test_a_claim_of_a_million_years_fits_its_line(run_tool):
     ("fields", "expected"),
     [
         ([], None),
-        (["Server: varnish"], None),
-        (["Cache-Status: "], None),
         (["Age: soon"], None),
         (["Age: 30"], (None, 30, None, "Age")),
-        (["Age: 30, 50"], (None, 30, None, "Age")),
-        (["Via: 1.1 proxy"], (None, None, "1.1 proxy", "Via")),
         (["Via: 1.1 a", "Via: 2 b"], (None, None, "1.1 a, 2 b", "Via")),
         (["Cache-Status: ExampleCache; hit; ttl=376"], ("hit", None, None, "Cache-Status")),
         (["Cache-Status: a; hit, b; fwd=uri-miss; stored"], ("miss", None, None, "Cache-Status")),
         (['Cache-Status: a;fwd=miss, "CDN, Inc; x"; hit'], ("hit", None, None, "Cache-Status")),
         (["Cache-Status: a; fwd=miss", "Cache-Status: b; hit"], ("hit", None, None, "Cache-Status")),
-        (["Cache-Status: a; fwd=stale; fwd-status=304"], ("stale", None, None, "Cache-Status")),
         (["Cache-Status: a; FWD=Bypass"], ("bypass", None, None, "Cache-Status")),
-        (["Cache-Status: a; fwd=request"], (None, None, None, "Cache-Status")),
-        (["Cache-Status: a"], (None, None, None, "Cache-Status")),
         (["Cache-Status: a", "X-Cache: HIT"], ("hit", None, None, "X-Cache")),
         (["X-Cache: Hit from cloudfront", "Age: 7"], ("hit", 7, None, "X-Cache")),
         (["X-Cache: MISS, HIT", "Via: 1.1 varnish"], ("hit", None, "1.1 varnish", "X-Cache")),
         (["X-Cache: TCP_MEM_HIT from a (b)"], ("hit", None, None, "X-Cache")),
-        (["X-Cache: Error from cloudfront"], (None, None, None, "X-Cache")),
         (["X-Cache: white"], (None, None, None, "X-Cache")),
         (["CF-Cache-Status: DYNAMIC"], ("dynamic", None, None, "CF-Cache-Status")),
         (["X-Cache: MISS", "CF-Cache-Status: HIT"], ("hit", None, None, "CF-Cache-Status")),
@@ -149,21 +128,16 @@ def test_the_cache_is_what_the_nearest_one_says(fields, expected):
     assert (cache and tuple(cache.values())) == expected
 
 
-@pytest.mark.parametrize(
-    ("fields", "row"),
-    [
+def test_the_waterfall_has_a_row_for_the_cache(call_tool):
+    for fields, row in (
         (
             [("X-Cache", "HIT"), ("Age", "86"), ("Via", "1.1 varnish")],
             "hit, age 86 s, via 1.1 varnish (X-Cache)",
         ),
-        ([("Age", "86")], "age 86 s (Age)"),
         ([("Cache-Status", "a")], "not said (Cache-Status)"),
-    ],
-)
-def test_the_waterfall_has_a_row_for_the_cache(run_tool, fields, row):
-    with http_server({"/": Reply(headers=fields)}) as server:
-        result = run_tool(server.url())
-    assert re.findall(r"  Cache +(.*)", result.out) == [row]
+    ):
+        with http_server({"/": Reply(headers=fields)}) as server:
+            assert re.findall(r"  Cache +(.*)", call_tool(server.url()).out) == [row]
 
 
 # --- the header fields ----------------------------------------------------------------------------
@@ -198,15 +172,14 @@ def test_the_header_fields_are_shown_as_json_has_them(run_tool, tmp_path):
         assert secret not in result.out
 
 
-def test_the_header_fields_of_a_body_that_broke_off_are_shown(run_tool):
+def test_the_header_fields_of_a_body_that_broke_off_are_shown(call_tool):
     with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nX-Node: web3\r\n\r\nabc")) as server:
-        result = run_tool("-i", server.url())
+        result = call_tool("-i", server.url())
     assert result.code == 75 and "X-Node: web3" in shown_fields(result.out)
 
 
-@pytest.mark.parametrize("style", ["--compact", "--metrics-only"])
-def test_lines_have_no_header_fields_and_a_warning_says_so(run_tool, server, style):
-    result = run_tool("-i", style, server.url())
+def test_lines_have_no_header_fields_and_a_warning_says_so(call_tool, server):
+    result = call_tool("-i", "--compact", server.url())
     assert result.code == 0 and "Content-Type" not in result.out and len(result.out.splitlines()) == 1
     assert "--include" in result.err and "--json" in result.err
 
@@ -233,15 +206,10 @@ def says(call_tool, reply, *arguments):
         return pages(call_tool(*arguments, server.url()))
 
 
-@pytest.mark.parametrize("cut", ["length", "chunks", "end"])
-def test_an_error_page_says_why_without_tags_however_long_its_body_is_said_to_be(call_tool, cut):
-    head, body = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\n", NGINX
-    if cut == "length":
-        head += f"Content-Length: {len(NGINX)}\r\n"
-    elif cut == "chunks":
-        head += "Transfer-Encoding: chunked\r\n"
-        body = b"".join(b"1\r\n%c\r\n" % each for each in NGINX) + b"0\r\n\r\n"
-    with scripted(sending(head.encode() + b"\r\n" + body)) as server:
+def test_an_error_page_in_chunks_says_why_without_tags(call_tool):
+    head = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n"
+    body = b"".join(b"1\r\n%c\r\n" % each for each in NGINX) + b"0\r\n\r\n"
+    with scripted(sending(head + body)) as server:
         assert pages(call_tool(server.url())) == [NGINX_SAYS]
 
 
@@ -267,19 +235,14 @@ def test_of_a_long_page_the_beginning_is_shown(call_tool):
     assert shown.startswith('{"detail": "no such user"} word word') and len(shown) == 160
 
 
-@pytest.mark.parametrize(
-    ("reply", "arguments"),
-    [
-        (Reply(500, b"\x1f\x8bzip", [HTML, ("Content-Encoding", "gzip")]), []),
-        (Reply(500, b"GIF89a", [("Content-Type", "image/gif")]), []),
-        (Reply(200, b"fine", [HTML]), []),
-        (Reply(404, b"as expected", [HTML]), ["--expect", "404"]),
-        (Reply(404, b"told by others", [HTML]), ["--compact"]),
-    ],
-    ids=["encoded", "no text", "good", "expected", "compact"],
-)
-def test_nothing_else_is_quoted(call_tool, reply, arguments):
-    assert not says(call_tool, reply, *arguments)
+def test_nothing_else_is_quoted(call_tool):
+    for reply, *arguments in (
+        (Reply(500, b"\x1f\x8bzip", [HTML, ("Content-Encoding", "gzip")]),),
+        (Reply(500, b"GIF89a", [("Content-Type", "image/gif")]),),
+        (Reply(200, b"fine", [HTML]),),
+        (Reply(404, b"as expected", [HTML]), "--expect", "404"),
+    ):
+        assert not says(call_tool, reply, *arguments)
 
 
 def test_a_page_repeats_no_credential_and_sends_no_control_character(call_tool):
@@ -289,10 +252,10 @@ def test_a_page_repeats_no_credential_and_sends_no_control_character(call_tool):
     assert shown.startswith("a *** b *** c ") and "\x1b" not in shown and "\x07" not in shown
 
 
-@pytest.mark.parametrize("size", range(4080, 4096, 3))
-def test_half_a_credential_at_the_end_of_what_is_kept_is_not_shown(call_tool, size):
-    page = b"no".ljust(size) + b"Tr0ub4dor-and-3 more"
-    assert says(call_tool, Reply(401, page, [HTML]), "-u", "me:Tr0ub4dor-and-3") == ["no"]
+def test_half_a_credential_at_the_end_of_what_is_kept_is_not_shown(call_tool):
+    for size in range(4080, 4096, 3):
+        page = b"no".ljust(size) + b"Tr0ub4dor-and-3 more"
+        assert says(call_tool, Reply(401, page, [HTML]), "-u", "me:Tr0ub4dor-and-3") == ["no"]
 
 
 def test_a_series_quotes_a_page_once_for_each_status(call_tool):

@@ -18,7 +18,7 @@ PROGRAM = "the machine answers, the program behind the port does not"
 LOST = "Lost on the way: "
 
 
-SOON = ("-m", "3")
+SOON = ("-m", "2")
 """The time of a run that is to end in a timeout, and before it to get as far as its peer lets it."""
 
 
@@ -104,7 +104,7 @@ def test_large_packets_that_do_not_come_here_are_told_by_small_ones_that_do(stuc
 
 @on_a_path
 def test_large_packets_that_do_not_get_there_are_told_by_their_size(stuck):
-    for server, size in (("http", 100_000), ("http", 1_900), ("https", 100_000)):
+    for server, size in (("http", 1_900), ("https", 100_000)):
         body = stuck.lab.folder / "body"
         body.write_bytes(b"x" * size)
         error = stuck.error(server, "-d", f"@{body}", rules=[Rule("up", "large", 0)])
@@ -129,13 +129,6 @@ def test_behind_a_proxy_the_other_side_is_the_proxy(stuck):
     assert PROGRAM not in error["hint"] and MTU not in error["hint"]
 
 
-@on_a_path
-def test_packets_are_not_too_large_where_full_ones_came(stuck):
-    stuck.serve("part", beginning("Content-Length: 60000\r\n", 5_000))
-    hint = stuck.error("part")["hint"]
-    assert PROGRAM in hint and "MTU" not in hint
-
-
 NO_LENGTH = (
     "It has no length (no Content-Length, no chunks), so only closing the connection ends it, and the server "
     "keeps it open."
@@ -152,9 +145,8 @@ TOO_LARGE = (
         ("", 11, "11 bytes of the body came", NO_LENGTH),
         ("Content-Length: 1100\r\n", 1024, "1024 of 1100 bytes of the body came", TOO_LARGE),
         ("Transfer-Encoding: chunked\r\n", 0, "0 bytes of the body came, not its last chunk", PROGRAM),
-        ("Content-Length: 5000\r\n", 10, "10 of 5000 bytes of the body came", PROGRAM),
     ],
-    ids=["no length", "a length that is too large", "chunks", "half"],
+    ids=["no length", "a length that is too large", "chunks"],
 )
 def test_a_body_that_does_not_end_is_explained_by_its_length(run_tool, length, count, came, told):
     """On loopback, where packets have any size and the answer may be there before the kernel is asked."""
@@ -177,6 +169,6 @@ def test_a_goaway_before_the_silence_is_named(authority):
         conversation.read_request()
         conversation.send(settings(), goaway(1, 0, b"restart"))
 
-    error = converse(authority, script, "-m", "2").json()["steps"][0]["error"]
+    error = converse(authority, script, "-m", "1").json()["steps"][0]["error"]
     told = "the server closed the HTTP/2 connection (NO_ERROR: restart)"
-    assert error["message"] == f"no response came within 2 s; before that {told}"
+    assert error["message"] == f"no response came within 1 s; before that {told}"

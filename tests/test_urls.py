@@ -21,27 +21,21 @@ def choose_route(url, proxy, environ):
 URLS = {
     "HTTPS://A.Test": ("https", "a.test", 443, "/"),
     "http://a.test:8080/x?y=1#z": ("http", "a.test", 8080, "/x?y=1"),
-    "http://a.test?y": ("http", "a.test", 80, "/?y"),
     "http://a.test:/": ("http", "a.test", 80, "/"),
     "http://a.test/ä b?ü": ("http", "a.test", 80, "/%C3%A4%20b?%C3%BC"),
     "http://a.test/%41%zz": ("http", "a.test", 80, "/%41%zz"),
-    "http://MÜNCHEN.test/": ("http", "xn--mnchen-3ya.test", 80, "/"),
     "http://a_b.test./": ("http", "a_b.test.", 80, "/"),
-    "http://127.0.0.1:1/": ("http", "127.0.0.1", 1, "/"),
-    "http://[::1]/": ("http", "::1", 80, "/"),
     "https://[FE80::1%25eth0]:65535/": ("https", "fe80::1%eth0", 65535, "/"),
     "http://[fe80::1%eth0]/": ("http", "fe80::1%eth0", 80, "/"),
     "http://[fe80::1%2525]/": ("http", "fe80::1%25", 80, "/"),
-    "http://[fe80::1%25]/": ("http", "fe80::1%25", 80, "/"),
-    "http://a.test/@b:c": ("http", "a.test", 80, "/@b:c"),
     "http://a.test?x=u:p@h": ("http", "a.test", 80, "/?x=u:p@h"),
     "http://a.test/b/./c/../%2e%2e/?/../c": ("http", "a.test", 80, "/b/%2e%2e/?/../c"),
 }
 
 
-@pytest.mark.parametrize(("text", "parts"), URLS.items())
-def test_a_url_is_normalised(text, parts):
-    assert tuple(tool.parse_url(text)) == parts
+def test_a_url_is_normalised():
+    for text, parts in URLS.items():
+        assert tuple(tool.parse_url(text)) == parts
 
 
 URL = tool.parse_url("http://a.test/")
@@ -61,27 +55,17 @@ def test_zeros_before_a_port_count_for_nothing_however_many():
             tool.parse_url(f"http://a.test:{port}/")
 
 
-NO_URLS = [
-    *"http:// http:///x http://:80 http://a.test:0 http://a.test:65536 http://a.test:x //a.test".split(),
-    *"http://a.test:1:2 http://a..test http://.a.test http://[::1 http://::1/ http://[::1]x/".split(),
-    *"http://[127.0.0.1]/ http://[a.test]/ http://[fe80::1%]/ ftp://a.test http://a%20b/".split(),
-    *["http://a,b/", "http:a.test", "", " ", "http://a\n.test/", "http://a.test/\x00", "http://a b/"],
+NO_URLS = [  # and what test_cli.py refuses
+    *"http://a.test:1:2 http://.a.test http://[::1 http://::1/ http://[127.0.0.1]/ http://[a.test]/".split(),
+    *["http://[fe80::1%]/", "http://a%20b/", "http://a,b/", " ", "http://a.test/\x00", "http://a b/"],
     *["http://" + "a" * 64 + ".test", "http://" + "a." * 127 + "test/"],
 ]
 
 
-@pytest.mark.parametrize("text", NO_URLS)
-def test_what_is_no_url_is_refused(text):
-    with pytest.raises(tool.UsageError):
-        tool.parse_url(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "told"), [("a.test/x", r"https://a\.test/x"), ("http://us%40er:sec:ret@a/", "-u USER:PASSWORD")]
-)
-def test_a_refused_url_comes_with_what_to_write_instead(text, told):
-    with pytest.raises(tool.UsageError, match=told):
-        tool.parse_url(text)
+def test_what_is_no_url_is_refused():
+    for text in NO_URLS:
+        with pytest.raises(tool.UsageError):
+            tool.parse_url(text)
 
 
 @pytest.mark.parametrize(
@@ -105,23 +89,19 @@ PROXIES = {
     "http://p.test": ("http", "p.test", 80, None, None),
     "HTTPS://P.test": ("https", "p.test", 443, None, None),
     "socks5h://p.test/": ("socks5h", "p.test", 1080, None, None),
-    "http://p.test:81/path?x#y": ("http", "p.test", 81, None, None),
-    "http://[::1]:81": ("http", "::1", 81, None, None),
     "u:p@p.test:81": ("http", "p.test", 81, b"u", b"p"),
     "http://u@p.test": ("http", "p.test", 80, b"u", None),
-    "http://u:@p.test": ("http", "p.test", 80, b"u", b""),
-    "http://:p@p.test": ("http", "p.test", 80, b"", b"p"),
     "http://us%20er:p%40s%3As%2F%25@p.test": ("http", "p.test", 80, b"us er", b"p@s:s/%"),
     "http://u:p\udce4@p.test": ("http", "p.test", 80, b"u", b"p\xe4"),
     "http://ü:a:b@s@münchen.test": ("http", "xn--mnchen-3ya.test", 80, "ü".encode(), b"a:b@s"),
 }
 
 
-@pytest.mark.parametrize(("text", "parts"), PROXIES.items())
-def test_a_proxy_is_read_and_shown_without_its_credentials(text, parts):
-    proxy, (scheme, host, port, *_) = tool.parse_proxy(text, "--proxy"), parts
-    assert tuple(proxy) == parts
-    assert proxy.shown == f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+def test_a_proxy_is_read_and_shown_without_its_credentials():
+    for text, parts in PROXIES.items():
+        proxy, (scheme, host, port, *_) = tool.parse_proxy(text, "--proxy"), parts
+        assert tuple(proxy) == parts
+        assert proxy.shown == f"{scheme}://{host}:{port}"
 
 
 NO_PROXIES = [
@@ -134,32 +114,24 @@ NO_PROXIES = [
 ]
 
 
-@pytest.mark.parametrize("text", NO_PROXIES)
-def test_what_is_no_proxy_is_refused_by_its_source_without_its_password(text):
-    with pytest.raises(tool.UsageError, match=r"^https_proxy: ") as caught:
-        choose_route(SECURE, None, {"https_proxy": text})
-    assert "secret" not in caught.value.message
+def test_what_is_no_proxy_is_refused_by_its_source_without_its_password():
+    for text in NO_PROXIES:
+        with pytest.raises(tool.UsageError, match=r"^https_proxy: ") as caught:
+            choose_route(SECURE, None, {"https_proxy": text})
+        assert "secret" not in caught.value.message
 
 
 COVERED = [
     ("b.test,*", "http://a.test/"),
-    ("A.Test", "http://a.test/"),
     ("a.test", "http://www.a.test/"),
     (".a.test", "http://a.test/"),
     ("*.a.test", "http://www.a.test/"),
     (",, b.test , a.test ,", "http://a.test/"),
-    ("b.test a.test", "http://a.test/"),
     ("a.test:80", "http://a.test/"),
     ("*:8080", "http://10.0.0.1:8080/"),
-    (".a.test:8080", "http://www.a.test:8080/"),
-    ("a.test:443", "https://a.test/"),
-    ("a.test", "http://a.test./"),
     ("a.test.", "http://a.test/"),
-    ("10.0.0.1:81", "http://10.0.0.1:81/"),
     ("10.0.0.5/8", "http://10.1.2.3/"),
     ("0.0.0.0/0", "http://10.1.2.3/"),
-    ("10.1.2.3/32", "http://10.1.2.3/"),
-    ("[::1]", "http://[::1]/"),
     ("[::1]:81", "http://[::1]:81/"),
     ("0:0:0:0:0:0:0:1", "http://[::1]/"),
     ("fd00::/8", "http://[fd12::1]/"),
@@ -169,39 +141,31 @@ COVERED = [
 
 NOT_COVERED = [
     (",", "http://a.test/"),
-    (".", "http://a.test/"),
     ("a.test", "http://ba.test/"),
     (".a.test", "http://ba.test/"),
     ("www.a.test", "http://a.test/"),
     ("*:81", "http://a.test/"),
     ("a.test:80", "https://a.test/"),
-    ("a.test:", "http://b.test/"),
     ("10.0.0.0/8", "http://11.0.0.1/"),
     ("10.0.0.1:82", "http://10.0.0.1:81/"),
-    ("0.0.1", "http://10.0.0.1/"),
     ("10.0.0.0/33", "http://10.0.0.1/"),
-    ("10.0.0.0/x", "http://10.0.0.1/"),
     ("0.0.0.0/0", "http://[::1]/"),
-    ("10.0.0.0/8", "http://ten.test/"),
-    ("[::1]:81", "http://[::1]:82/"),
     ("[::1", "http://[::1]/"),
     ("a.test:99999999999999999999", "http://a.test/"),
     ("straße.test", "http://straße.test/"),
     ("示例.com:81", "http://示例.com/"),
-    ("示例.com", "http://10.0.0.1/"),
 ]
 
 
-@pytest.mark.parametrize(("value", "url"), COVERED)
-def test_no_proxy_covers(value, url):
-    environ = {"all_proxy": "p", "NO_PROXY": value}
-    assert choose_route(tool.parse_url(url), None, environ) == (None, "NO_PROXY", None)
-
-
-@pytest.mark.parametrize(("value", "url"), NOT_COVERED)
-def test_no_proxy_does_not_cover(value, url):
-    environ = {"all_proxy": "p", "no_proxy": value}
-    assert choose_route(tool.parse_url(url), None, environ).source == "all_proxy"
+def test_no_proxy_covers_a_host_or_does_not():
+    for rows, source in ((COVERED, "NO_PROXY"), (NOT_COVERED, "all_proxy")):
+        for value, url in rows:
+            for name in ("no_proxy", "NO_PROXY"):
+                route = choose_route(tool.parse_url(url), None, {"all_proxy": "p", name: value})
+                assert route.source == source and (route.proxy is None) == (source == "NO_PROXY"), (
+                    value,
+                    url,
+                )
 
 
 # --- redirects ------------------------------------------------------------------------------------
@@ -237,17 +201,11 @@ WEB_PLATFORM = """
 """The same from http://x/foo/bar, of the tests that browsers share; the last two rows are ours."""
 
 
-@pytest.mark.parametrize(
-    ("base", "reference", "place"),
-    [
-        *[("http://a/b/c/d;p?q", *pair) for pair in zip(RFC_3986[::2], RFC_3986[1::2])],
-        *[("http://x/foo/bar", *pair) for pair in zip(WEB_PLATFORM[::2], WEB_PLATFORM[1::2])],
-    ],
-)
-def test_a_reference_is_resolved_as_the_examples_of_the_standards_are(base, reference, place):
-    url = tool.parse_url(base)
-    expected = base[: base.index("/", 7)] + place if place.startswith("/") else place
-    assert tool.resolve_location(url, [reference.encode()]).text == expected
+def test_a_reference_is_resolved_as_the_examples_of_the_standards_are():
+    for base, rows in (("http://a/b/c/d;p?q", RFC_3986), ("http://x/foo/bar", WEB_PLATFORM)):
+        for reference, place in zip(rows[::2], rows[1::2]):
+            expected = base[: base.index("/", 7)] + place if place.startswith("/") else place
+            assert tool.resolve_location(tool.parse_url(base), [reference.encode()]).text == expected
 
 
 def test_bytes_of_a_location_that_are_no_utf_8_stay_as_they_are():
@@ -271,12 +229,12 @@ NOWHERE = [
 ]
 
 
-@pytest.mark.parametrize("location", NOWHERE)
-def test_a_location_that_leads_nowhere_is_a_redirect_error_and_shows_no_password(location):
-    with pytest.raises(tool.NetworkError) as caught:
-        tool.resolve_location(URL, [location])
-    assert caught.value.kind == "redirect" and caught.value.hint
-    assert "secret" not in caught.value.message
+def test_a_location_that_leads_nowhere_is_a_redirect_error_and_shows_no_password():
+    for location in NOWHERE:
+        with pytest.raises(tool.NetworkError) as caught:
+            tool.resolve_location(URL, [location])
+        assert caught.value.kind == "redirect" and caught.value.hint
+        assert "secret" not in caught.value.message
 
 
 # --- header sections ------------------------------------------------------------------------------
@@ -301,13 +259,6 @@ def test_over_http2_fields_of_the_connection_are_left_out():
         assert {name for name, _ in fields} & {name.lower().encode() for name in names} == left
 
 
-@pytest.mark.parametrize(
-    ("entry", "key", "address"),
-    [
-        ("a.test:80:[::1]", ("a.test", 80), "::1"),
-        ("[::1]:80:127.0.0.1", ("::1", 80), "127.0.0.1"),
-        ("münchen.test:80:127.0.0.1", ("xn--mnchen-3ya.test", 80), "127.0.0.1"),
-    ],
-)
-def test_a_name_can_be_resolved_by_hand(entry, key, address):
-    assert tool.parse_resolve(entry) == (key, address)
+def test_a_name_can_be_resolved_by_hand():
+    assert tool.parse_resolve("münchen.test:80:[::1]") == (("xn--mnchen-3ya.test", 80), "::1")
+    assert tool.parse_resolve("[::1]:80:127.0.0.1") == (("::1", 80), "127.0.0.1")
