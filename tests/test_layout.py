@@ -31,11 +31,6 @@ def sections():
 SECTIONS = sections()
 
 
-def section_of(line):
-    """Return the number of the section that a line is in; 0 before the first."""
-    return max((number for number, _, start, _ in SECTIONS if start <= line), default=0)
-
-
 def length(function):
     return function.end_lineno - function.lineno + 1
 
@@ -137,13 +132,6 @@ def test_no_local_name_is_one_of_the_module():
     assert [(node.lineno, name) for node in FUNCTIONS for name in local_names(node) & defined] == []
 
 
-def test_main_comes_last():
-    entry = TREE.body[-1]
-    assert isinstance(entry, ast.If) and "__main__" in ast.unparse(entry.test)
-    assert ast.unparse(entry.body[-1]) == "cli()"
-    assert section_of(entry.lineno) == SECTIONS[-1][0]
-
-
 def test_every_definition_is_used():
     """What nobody needs goes: a name that stands in the file once is dead."""
     words = re.findall(r"\w+", SOURCE)
@@ -180,13 +168,6 @@ def test_a_docstring_starts_with_one_sentence():
         if not re.search(r"[.:;][\"')]*\s*$", first) or not (first[0].isupper() or first[0] == "`"):
             wrong.append((node.name, first))
     assert wrong == []
-
-
-def test_only_main_prints():
-    printing = [
-        node for node in ast.walk(TREE) if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
-    ]
-    assert {section_of(node.lineno) for node in printing} <= {SECTIONS[-1][0]}
 
 
 def test_python_3_7_can_parse_it_so_that_it_says_in_a_line_that_it_is_too_old():

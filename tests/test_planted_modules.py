@@ -67,6 +67,8 @@ def test_no_module_in_the_current_folder_or_beside_the_script_is_run(run, trap, 
     with http_server(tls=tls) as server:
         export = ("--cacert", str(authority.file), "--json", os.devnull, server.url())
         assert run(*python, *export, codes=(0,), env={"FORCE_COLOR": "1"}) == ""
+    if way != "a script":
+        return
     assert run(*python, "http://b\u00fccher.invalid/", codes=(64, 75)) == ""
     assert run(*python, "-x", "socks5://127.0.0.1:1", "http://127.0.0.1:1/", codes=(64, 75)) == ""
 
