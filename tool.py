@@ -6380,23 +6380,40 @@ def explain_time_out(phase: str, host: str, history: Log, evidence: Evidence) ->
     """
     last, taken = evidence.ended, evidence.connected if history.kept else JUST_CONNECTED
     since = taken if phase == "tls" else evidence.sent or taken
+    told = explain_length(history)
     if not last or last.sent is None:
-        return explain_length(history)
+        return told
     if last.since(since, "received") and last.quiet_us < LEAST_QUIET_US:  # it still flows
         return ""
     acknowledged = last.since(taken, "acknowledged")
     if history.kept and last.since(since, "retransmits") and not acknowledged:
         return FORGOTTEN_HINT.format(history.idle / 1e9)
-    told, pending = explain_length(history), last.since(taken, "sent") - acknowledged
     if told or not host or evidence.shut:
         return told
     phase = "upload" if phase == "wait" and history.sent is None else phase
-    return explain_silence(phase, host, last, since, pending)
+    return explain_silence(phase, host, last, since, last.since(taken, "sent") - acknowledged)
+
+
+def describe_failure(
+    current: CurrentStep, history: Log, secrets: Secrets, evidence: Evidence, host: str
+) -> Failure | None:
+    """Say why a step failed and what to try, its host as `host`; None if it did not fail."""
+    error, route = history.error, current.route
+    if error is None:
+        return None
+    hint = error.hint
+    if error.kind == "timeout" and history.phase in ("tls", "wait", "xfer"):
+        hint = explain_time_out(history.phase, "" if route.proxy else host, history, evidence) or hint
+    if route.proxy and route.source != "--proxy" and error.kind != "redirect":
+        hint += f" The proxy is that of {route.source}: -x '' goes without it."
+    words = (shown_words(text, secrets) for text in (error.message, hint))
+    message, hint = (text.replace(current.request.url.host, host) for text in words)
+    return Failure(error.kind, history.phase, message, hint)
 
 
 def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     """Make the record of a step."""
-    url, secrets, failure, waited = current.request.url, options.secrets, None, 0
+    url, secrets, waited = current.request.url, options.secrets, 0
     if history.start:
         # 0 where that thread has ended: a run that failed is closed by another.
         waited = max(0, run_delay(current.thread) - current.delayed)
@@ -6404,22 +6421,8 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     evidence = gather_evidence(history, options, timing, current.route.first_hop(url)[0])
     # After a redirect the host is the server's own word, which may repeat a credential.
     host = url.host if url.origin == options.request.url.origin else secrets.mask(url.host)
-    error = history.error
-    if error:
-        failure = Failure(error.kind, history.phase, error.message, error.hint)
-        if error.kind == "timeout" and failure.phase in ("tls", "wait", "xfer"):
-            asked = "" if current.route.proxy else host
-            hint = explain_time_out(failure.phase, asked, history, evidence)
-            failure = failure._replace(hint=hint or failure.hint)
-        if current.route.proxy and current.route.source != "--proxy" and failure.kind != "redirect":
-            around = f"{failure.hint} The proxy is that of {current.route.source}: -x '' goes without it."
-            failure = failure._replace(hint=around)
-        words = (shown_words(text, secrets) for text in (failure.message, failure.hint))
-        message, hint = (text.replace(url.host, host) for text in words)
-        failure = failure._replace(message=message, hint=hint)
-    sent = headers_to_send(current.request, current.route)
-    if history.exchange:
-        sent = history.exchange.headers
+    exchange = history.exchange
+    sent = exchange.headers if exchange else headers_to_send(current.request, current.route)
     response, notes = history.response, history.notes
     if response:
         count = len(response.headers)
@@ -6438,7 +6441,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         response=response,
         body_bytes=history.received,
         interim=history.interim,
-        error=failure,
+        error=describe_failure(current, history, secrets, evidence, host),
         starved_us=min(waited // 1000, timing.total),
         evidence=evidence,
         span_id=current.span_id,
@@ -10379,28 +10382,28 @@ class LiveReport:
         self._told = 0  # changes
         self._state: RunState | None = None  # of the newest run
 
-    def _due(self, number: int) -> int | None:
+    def _plan(self, number: int) -> int | None:
         """Return when a round is due (ns of perf_counter): 0 for at once, None if the series is over by then.
 
         Rounds are due whole intervals after the first start. One that comes due while the one before is under
-        way starts when that ends; further ones that have come due by then are skipped.
+        way starts when that ends; further ones that have come due by then are skipped, and counted.
         """
         if number == 1:
             return 0
         report, series, now = self._report, self._options.series, time.perf_counter_ns()
-        begun = report.runs[0].started
-        end, due = math.inf if series.duration is None else begun + series.duration * 10**9, 0
+        begun, due = report.runs[0].started, 0
+        end = math.inf if series.duration is None else begun + series.duration * 10**9
         if series.interval:
             interval = round(series.interval * 1e9)
             due = begun + (number - 1 + report.skipped) * interval
-            overdue = -int((due - min(now, end)) // interval)  # rounds
-            report.skipped += max(0, overdue - (now < end))
+            came_due = math.ceil((min(now, end) - due) / interval)  # one of these starts, if there is time
+            report.skipped += max(0, came_due - (now < end))
         return due if max(due, now) < end else None
 
     def wait(self, number: int) -> int | None:
         """Wait until a round is to be prepared, and return when it is due (0: at once); None for the end."""
         while (self._options.exports or self._has_reader) and not INTERRUPTION.signal:
-            due = self._due(number)
+            due = self._plan(number)
             if due is None:
                 self._report.planned = len(self._report.runs)
                 return None
