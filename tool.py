@@ -281,9 +281,8 @@ MAX_HEADER_BYTES = 1 << 20
 MAX_INTERIM = 100
 MAX_CHAIN = 100  # certificates of a server; OpenSSL takes 100 KiB of them
 MAX_IDLE = 100  # records or frames that are read of an idle connection: tickets, settings, pings
-MAX_HTTP2_CHATTER = (
-    1000  # frames without a body (SETTINGS, PING, credit); four more for each KiB of the bodies
-)
+# Frames without a body (SETTINGS, PING, credit); four more for each KiB of the bodies.
+MAX_HTTP2_CHATTER = 1000
 MAX_FILE = 16 << 20  # that an option names, but for a body
 MAX_BODY = 1 << 30  # bytes of a request's body from a file
 MAX_DECODED = 4 << 20  # bytes of such a body that are decoded, to tell its type
@@ -2854,7 +2853,7 @@ class Log:
     def __init__(self, expected: tuple[range, ...] = GOOD_STATUSES) -> None:
         self.expected = expected  # statuses: of the body of another one the beginning is kept
         self.hop_phases: tuple[str, ...] = ()  # the phase that each hop belongs to, in the order of opening
-        self.looks_up = False  # a resolver is asked
+        self.asks_resolver = False  # a resolver is asked
         self.hop_looking_up = 0  # the number of the hop that asks it
         self.addresses: tuple[str, ...] = ()  # of the first hop
         self.canonical_name: str | None = None  # what the resolver calls the owner of the newest addresses
@@ -2944,7 +2943,7 @@ class Log:
         """Return the ends of the phases that are over, in the order of PHASES; each starts the next."""
         dns = None
         if self.dials:  # without a lookup dns takes no time at all
-            dns = self.dials[0].begun if self.looks_up else self.start
+            dns = self.dials[0].begun if self.asks_resolver else self.start
         before = [dns, self._opened(self.hop_phases.count("connect")), self._opened(len(self.hop_phases))]
         if self.kept:  # there was no lookup, connection or handshake: the wait is the first phase
             before = [self.start] * 3
@@ -2956,15 +2955,20 @@ class Log:
             ends.append(max(ends[-1], instant))
         return tuple(ends[1:])
 
+    def phase_at(self, instant: float) -> tuple[str, int]:
+        """Return the phase that an instant lies in, and when it began."""
+        over = [end for end in self.ends if end < instant]
+        return PHASES[min(len(over), len(PHASES) - 1)], (self.start, *over)[-1]
+
     @property
     def phase_start(self) -> int:
         """Return the start of the phase under way."""
-        return (self.start, *self.ends)[-1]
+        return self.phase_at(math.inf)[1]
 
     @property
     def phase(self) -> str:
         """Return the phase under way."""
-        return PHASES[min(len(self.ends), len(PHASES) - 1)]
+        return self.phase_at(math.inf)[0]
 
     def _us(self, instant: int) -> int:
         """Round an instant to a microsecond from the start: sums of differences are exact then."""
@@ -4706,7 +4710,7 @@ class Stage:
     tunnel and tls:
     - explain: an error was raised here. tcp says "no connection to p port 3128: connection refused".
     - blame: whose fault is that? tcp and tunnel put "the proxy p cannot be used: " before it, tls nothing.
-    - stuck: the time of -m is over here. tunnel says "the proxy p did not open the way within 5 s".
+    - stuck: the time of -m is over here. tunnel says "the proxy p did not connect to the target within 5 s".
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -5395,7 +5399,7 @@ class Hop(Stage):
     phase = "connect"
     place: tuple[str, int]  # host and port of its other end
     below: Hop | None = None  # the one that it is opened on
-    looks_up = False  # it asks a resolver
+    asks_resolver = False  # it asks a resolver
     opened_at = 0  # when the answer came that opened it (perf_counter_ns)
 
     def prepare(self) -> None:
@@ -5434,7 +5438,7 @@ class Hop(Stage):
             hint = "Check the name servers in /etc/resolv.conf; --resolve HOST:PORT:ADDR goes around them."
             return NetworkError("timeout", message, hint)
         assert self.proxy  # a hop of phase connect beyond tcp is a proxy's
-        message = f"the proxy {self.proxy.shown} did not open the way within {limit}"
+        message = f"the proxy {self.proxy.shown} did not connect to the target within {limit}"
         return NetworkError("timeout", message, f"Look at the proxy's log; {RAISE_M}")
 
 
@@ -5542,8 +5546,9 @@ class Race:
         number = len(self._log.dials)  # a step may have several races, through SOCKS
         connection, code = self._spare.pop(peer.family, None), 0
         try:
-            connection = connection or open_socket(peer.family, self._interface)
-            self._log.sockets.append(connection)
+            if connection is None:
+                connection = open_socket(peer.family, self._interface)
+                self._log.sockets.append(connection)
         except OSError as error:
             code = error.errno or 0
         begun = time.perf_counter_ns()
@@ -5578,7 +5583,7 @@ class Tcp(Hop):
         self._stream.note_gap = self._note_gap
         self._race: Race
         self._winner = 0  # the number of its attempt
-        self.looks_up = known_address(*self.place, self.options) is None
+        self.asks_resolver = known_address(*self.place, self.options) is None
 
     def prepare(self) -> None:
         """Make a first socket of each family that this machine has, if that leaves the resolver a descriptor:
@@ -5642,7 +5647,7 @@ class Tcp(Hop):
         )
         if getattr(error, "errno", 0) == errno.EADDRNOTAVAIL and self.options.interface:
             hint = NOT_HERE_HINT
-        peer = failed[0].peer if failed and self.looks_up else None
+        peer = failed[0].peer if failed and self.asks_resolver else None
         own = peer and own_machine(self.place[0], peer.ip)
         if own:
             hint = f"Look at /etc/hosts, and at who answers for that name: {own}."
@@ -5775,9 +5780,7 @@ class Tls(Hop):
         hint = "The server accepts connections but no handshake: it is overloaded, or does not speak TLS."
         opener = self.below and self.below.proxy
         if opener:
-            hint = (
-                f"The proxy {opener.shown} opened the way, but the target behind it is silent: look at that."
-            )
+            hint = f"The proxy {opener.shown} connected to the target, but that is silent: look at it."
         return NetworkError("timeout", message, hint)
 
 
@@ -5811,7 +5814,7 @@ class Tunnel(Hop):
                 hint = REFUSED_LOGIN
             logins = b", ".join(values_of(response.headers, "proxy-authenticate")).lower()
             if response.status == 407 and logins and b"basic" not in logins:
-                hint = "The proxy wants another login than Basic (NTLM, Negotiate, …): none is known here."
+                hint = "The proxy wants another login (NTLM, Negotiate, …): httphases knows only Basic."
             answer = f"{response.status} {foreign(response.reason)}"
             for name in ("proxy-status", "x-squid-error", "location"):
                 said = response.get(name)
@@ -5864,7 +5867,7 @@ class Socks5(Hop):
         self.place = (self.request.url.host, self.request.url.port)
         self._targets = [self.place[0]]  # names or addresses that the proxy is asked for in turn
         self._socks = optional("socks")
-        self.looks_up = not self.proxy.kind.resolves and known_address(*self.place, self.options) is None
+        self.asks_resolver = not self.proxy.kind.resolves and known_address(*self.place, self.options) is None
 
     def look_up(self) -> None:
         if not self.proxy.kind.resolves:
@@ -5925,7 +5928,7 @@ class Way:
             self._exchanges = {self._stream.alpn or "http/1.1": type(last)(setup, last.reader)}
         self._log.hop_phases = tuple(hop.phase for hop in self._hops)
         if not idle:
-            self._log.looks_up = any(hop.looks_up for hop in self._hops)
+            self._log.asks_resolver = any(hop.asks_resolver for hop in self._hops)
             for below, hop in zip(self._hops, self._hops[1:]):
                 hop.below = below
             for hop in self._hops:
@@ -5971,7 +5974,7 @@ class Way:
     def _look_up(self) -> None:
         """Look up every name before the first SYN, which ends dns: a proxy's and for socks5 the target's."""
         for number, hop in enumerate(self._hops):
-            if hop.looks_up:
+            if hop.asks_resolver:
                 self._log.hop_looking_up = number
             hop.look_up()
 
@@ -6128,7 +6131,7 @@ def read_cookie(line: bytes, url: Url) -> Cookie | None:
     name, equals, value = (part.strip(b" \t") for part in pair.partition(b"="))
     if not (name and equals) or len(pair) > MAX_COOKIE or re.search(rb"[\0-\x08\n-\x1f\x7f]", pair):
         return None
-    wanted = r"(?i);[ \t]*(domain|path|secure|max-age|expires)[ \t]*(?:=([^;]*))?(?![^;])"
+    wanted = r"(?i);[ \t]*(domain|path|secure|max-age|expires)[ \t]*(?:=([^;]*))?(?=;|\Z)"
     found = re.findall(wanted, ";" + decode(rest[:MAX_COOKIE]))
     said = {key.lower(): text.strip(" \t") for key, text in found}
     host, domain = server_name(url.host), said.get("domain", "").lower().removeprefix(".")
@@ -6160,9 +6163,9 @@ class Cookies:
         for line in values_of(headers, "set-cookie")[:MAX_COOKIES]:
             cookie = read_cookie(line, url)
             if cookie and not cookie.refused:
-                kept, place = self._kept.setdefault(cookie.domain, {}), (cookie.name, cookie.path)
-                if place in kept or len(kept) < MAX_COOKIES:
-                    kept[place] = cookie
+                kept, key = self._kept.setdefault(cookie.domain, {}), (cookie.name, cookie.path)
+                if key in kept or len(kept) < MAX_COOKIES:
+                    kept[key] = cookie
 
     def add(self, request: Request) -> Request:
         """Return a request with the cookies for its URL, but for those whose names the user gave."""
@@ -6216,12 +6219,12 @@ def nap_where_cpus_are_short() -> None:
 
 
 def prepare(current: CurrentStep, options: Options, contexts: TlsContexts, idle: Way | None) -> Way:
-    """Do what must not happen in the timed region; raises UsageError."""
+    """Do what must not happen in the timed region; raises UsageError, OSError and MemoryError."""
     protocols: tuple[str, ...] = ("http/1.1",)
     if options.http2 and current.request.url.secure and import_h2():
         protocols = ("h2", "http/1.1")
     way = Way(Setup(current.request, current.route, options, contexts, protocols, current.log), idle)
-    if current.log.looks_up:
+    if current.log.asks_resolver:
         warm_lookup()
     return way
 
@@ -6244,7 +6247,7 @@ def shown_url(url: Url, options: Options) -> str:
 def shown_response(response: Response, secrets: Secrets) -> Response:
     """Read what a masked response claims of itself, and mask that: an escape may have hidden a credential.
 
-    A user name or password in a Location, however malformed, is left out.
+    A user name or password in a Location, however malformed, is masked.
     """
 
     def shown(name: str, value: bytes) -> bytes:
@@ -6281,8 +6284,8 @@ ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": " "
 def page_text(history: Log, secrets: Secrets) -> str:
     """Return how the text of an error page begins, without tags, scripts, styles and runs of blanks.
 
-    It is masked before that, since a credential may look like a tag, after it, since `&amp;` may be in one,
-    and cut at last. Of a page that was cut the last word goes: it may be half a credential.
+    It is masked before the tags go, since a credential may look like one, and again after, since `&amp;` may
+    be in one; then it is cut. Of a page that was cut the last word goes: it may be half a credential.
     """
     page = history.page
     if len(page) == MAX_PAGE:
@@ -6328,9 +6331,8 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
         connected = round((history.connected.at - ends[0]) / 1000)
     gaps = []
     for since, until in history.gaps:
-        phase = sum(end < until for end in ends)
-        begun = max(since, (history.start, *ends)[phase])
-        gaps.append(((*PHASES, "xfer")[phase], (until - begun) // 1000))
+        phase, begun = history.phase_at(until)
+        gaps.append((phase, (until - max(since, begun)) // 1000))
     counters = {field: parse_tcp_info(info) for field, info in history.tcp_info.items()}
     ended = counters.get("ended")
     if ended and history.phase == "xfer" and history.error:
@@ -6778,7 +6780,7 @@ def usable(steps: Iterable[Step]) -> list[Step]:
     return [step for step in fit if step.network.reused is not False] or fit
 
 
-def values_of_key(key: str, steps: Iterable[Step]) -> list[tuple[int, Turn]]:
+def times_in_turn(key: str, steps: Iterable[Step]) -> list[tuple[int, Turn]]:
     """Return the known values of a key (us), each with the place of its run."""
     values = ((getattr(step.timing, key), step.turn) for step in steps)
     return [(value, turn) for value, turn in values if value is not None]
@@ -6786,7 +6788,7 @@ def values_of_key(key: str, steps: Iterable[Step]) -> list[tuple[int, Turn]]:
 
 def times_of(key: str, steps: Iterable[Step]) -> list[int]:
     """Return the known values of a key (us)."""
-    return [value for value, _ in values_of_key(key, steps)]
+    return [value for value, _ in times_in_turn(key, steps)]
 
 
 def gather_findings(steps: Iterable[Step]) -> tuple[tuple[Finding, list[tuple[int, int]]], ...]:
@@ -7111,8 +7113,8 @@ def difference_in_turn(key: str, own: Summary, other: Summary, rivals: int) -> D
     """Return by how much the own values of a key lie above the other's, with `rivals` as in `needed_values`.
     They are compared round by round, so that neither a drift nor a rhythm counts.
     """
-    others = {turn.round: us for us, turn in values_of_key(key, other.used)}
-    values = [(us, turn.round) for us, turn in values_of_key(key, own.used)]
+    others = {turn.round: us for us, turn in times_in_turn(key, other.used)}
+    values = [(us, turn.round) for us, turn in times_in_turn(key, own.used)]
     return measure_distribution((us - others[number] for us, number in values if number in others), rivals)
 
 
@@ -7145,7 +7147,7 @@ def usual_status(side: Summary) -> int | None:
 
 
 def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
-    """Compare a side with the first of `rivals` and one, or a series with an earlier one."""
+    """Compare a side with the first one, which has so many `rivals`; or a series with an earlier one."""
     needed = needed_values(rivals)
     if isinstance(other, Baseline):
         pairs = {key: (own.distributions[key], other.distributions[key]) for key in STAT_KEYS}
@@ -7220,7 +7222,7 @@ def judge_time(key: str, threshold: float, runs: Sequence[Run]) -> Judgement:
             return judgement._replace(outcome=NOT_JUDGED, lacking=lacking)
     else:
         judged = filter(None, (run.judged for run in runs))
-        timed = [(us, turn.number) for us, turn in values_of_key(key, judged)]
+        timed = [(us, turn.number) for us, turn in times_in_turn(key, judged)]
         us, number = max(timed, key=itemgetter(0), default=(None, None))
     actual = to_ms(us)
     exceeded = actual is not None and actual > threshold
@@ -7251,8 +7253,9 @@ def judge_all(options: Options, own: Sequence[Run], comparisons: Sequence[Compar
         judgements += [judge_allowance(*budget, found) for budget in sorted(options.allowances.items())]
     if answered and options.cert_days is not None:
         certificates = [judge_certificate(options.cert_days, own)]
-    verdict = Verdict(tuple(judgements), tuple(certificates))
-    return verdict if any(verdict) or (answered and comparisons and options.allowances) else None
+    passes = answered and comparisons and options.allowances  # as the side that the others are compared with
+    judged = judgements or certificates or passes
+    return Verdict(tuple(judgements), tuple(certificates)) if judged else None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7260,9 +7263,8 @@ def judge_all(options: Options, own: Sequence[Run], comparisons: Sequence[Compar
 #     costs too little is not told. Where one end cannot tell two causes apart, the text names both; what only
 #     matches a pattern is said to fit it. The tolerances were measured on Linux 6.18, over 2 to 300 ms.
 WORTH_US, WORTH_SHARE = 5_000, 0.1  # a finding costs at least so much, and so much of its step's total
-QUEUE_SHARE = (
-    1 / 6
-)  # of the time of sending: the round trip grows by more on a slow line; measured: 0.36-0.42
+# Of the time of sending: the round trip grows by more on a slow line; measured: 0.36-0.42.
+QUEUE_SHARE = 1 / 6
 LOSSY_QUEUE_US, LOSSY_QUEUE_SHARE = 20_000, 0.5  # by so much of a round trip, where a loss keeps it short
 UNIX_SEGMENT = 1460  # bytes, as on Ethernet: a unix socket has no segments of its own
 TLS12_TRIPS = 1.8  # round trips: TLS 1.2 took 2.03-2.17 of them, TLS 1.3 1.03-1.19
@@ -7559,16 +7561,16 @@ def long_lookup(case: Case) -> Found:
 
 
 def slow_proxy(case: Case) -> Found:
-    """Find that the proxy was slow to open the way: beyond the round trips that any scheme takes."""
+    """Find that the proxy was slow to connect: beyond the round trips that any scheme takes."""
     tcp_us, proxy, error = case.evidence.connected_us, case.step.route.proxy, case.step.error
     if not proxy or tcp_us is None:
         return
     took = case.connect - tcp_us
     if took >= SLOW_US + PROXY_TRIPS * tcp_us:
         failed = error and error.phase == "connect"
-        what = "did not open the way in this time" if failed else "took this long to open the way"
-        text = f"the proxy {what}, once TCP to it stood after {time_text(tcp_us)}{case.around}"
-        yield Finding("proxy", "connect", took, "seen", text)
+        what = "did not connect" if failed else "took this long to connect"
+        text = f"the proxy {what} to the target; TCP to the proxy itself took {time_text(tcp_us)}"
+        yield Finding("proxy", "connect", took, "seen", text + case.around)
 
 
 def old_tls(case: Case) -> Found:
@@ -7793,8 +7795,8 @@ def loop_text(run: Run) -> str:
         for cookie in [read_cookie(line, step.request.url)]
         if cookie
     }
-    names = [f"{name}, kept back by its {why}" if why else name for name, why in kept_back.items()]
-    cookies = f"; its redirects set cookies ({clip(and_more(names, 3), MAX_FOREIGN)})" if names else ""
+    names = [f"{name} (not sent back: {why})" if why else name for name, why in kept_back.items()]
+    cookies = f"; its redirects set cookies: {clip(and_more(names, 3), MAX_FOREIGN)}" if names else ""
     return f"; step {number} asks what step {first} asked: a loop{cookies}"
 
 
@@ -7930,12 +7932,13 @@ class Keeper:
         if value in self._known:
             return self._known[value]
         if isinstance(value, tuple):
-            whole = hasattr(value, "_fields") or len(value) == 2  # a header field
+            whole = hasattr(value, "_fields") or len(value) == 2  # records and pairs keep all their parts
             parts = [self._kept(each) for each in value if whole or self._room > 0]
             value = type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
         elif sys.getsizeof(value) > self._room:
             text = decode(value) if isinstance(value, bytes) else value
-            text = clip(text, self._room // (2 if text.isascii() else 4))  # bytes of a character, with a …
+            # With a … in it Python keeps two bytes for each character of an ASCII text, else up to four.
+            text = clip(text, self._room // (2 if text.isascii() else 4))
             value = text.encode() if isinstance(value, bytes) else text
         self._room = max(0, self._room - sys.getsizeof(value))
         return self._same(value)
@@ -8023,7 +8026,7 @@ class Report:
         verdicts = {name: judge_all(self.options, runs, self.comparisons) for name, runs in parts}
         return {name: verdict for name, verdict in verdicts.items() if verdict}
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict | None:
         """Return the verdict on all variants."""
         found = self.verdicts.values()
@@ -8044,8 +8047,8 @@ class Report:
         }
         return next(code for code in ExitCode if reasons.get(code))
 
-    @property
-    def single(self) -> Run | None:
+    @cached_property
+    def only_run(self) -> Run | None:
         """Return the run of a series of one, which is shown in a form of its own."""
         single = self.options.series.single
         return self.runs[0]._replace(verdict=self.verdicts.get(None)) if single else None
@@ -8264,12 +8267,13 @@ def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
     """Say by how much each budget was exceeded, at which variant and in which run most, or why it was not
     judged; and which certificate has fewer days left than --cert-days allows.
     """
+    beside = BEFORE if report.options.baseline else "the other side"
     for each in verdict.violations:
         text = f"{each.key}: {round(each.actual or 0, 3)}ms > {plain_number(each.threshold)}ms"
         text += f" (+{round(each.excess, 3)}ms)"
         text += f" at {each.variant}" if each.variant else ""
-        text += f", beside {round(each.baseline, 3)}ms" if each.allowance else ""
-        yield text + (f", worst in run {each.run}" if each.run and not report.single else "")
+        text += f", {beside}: {round(each.baseline, 3)}ms" if each.allowance else ""
+        yield text + (f", worst in run {each.run}" if each.run and not report.only_run else "")
     yield from not_judged_texts(verdict, report)
     end = verdict.certificate
     if end and not end.kept:
@@ -8298,7 +8302,7 @@ def series_warnings(report: Report) -> Iterator[str]:
         some = f"{len(limited)} of {count} runs " if count > 1 else ""
         end = next(filter(None, (run.loop for run in limited)), "; the last step redirects once more")
         yield f"{some}stopped after {MAX_REDIRECTS} redirects{end}"
-    if report.single:
+    if report.only_run:
         return
     sentences = ({note for step in run.steps for note in step_notes(step)} for run in report.runs)
     notes = collections.Counter(note for those in sentences for note in those)
@@ -8611,8 +8615,8 @@ def series_fields(report: Report) -> dict[str, Any]:
 
 def json_document(report: Report) -> dict[str, Any]:
     """Return the JSON export without its last list: the steps of a single run, or the runs of a series."""
-    if report.single:
-        fields = {**report.probe, **run_fields(report.single), "steps": []}
+    if report.only_run:
+        fields = {**report.probe, **run_fields(report.only_run), "steps": []}
     else:
         fields = series_fields(report)
     return {
@@ -8773,7 +8777,7 @@ def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
 
 
 def json_export(report: Report) -> Iterator[bytes]:
-    run = report.single
+    run = report.only_run
     items = map(step_document, run.steps) if run else map(run_document, report.runs)
     return to_json(json_document(report), map(json_text, items))
 
@@ -8846,7 +8850,7 @@ def stats_in_metrics(key: str, summary: Summary, single: bool) -> dict[str, floa
 
 def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
     """Give the gauges of a step. Some are of the last run alone, if it came to this step."""
-    single, newest = report.single is not None, summary.newest
+    single, newest = report.only_run is not None, summary.newest
     labels = {**variant_labels(summary.variant), "step": str(summary.number)}
     stats = {key: stats_in_metrics(key, summary, single) for key in SUMMARY_KEYS}
     for phase in PHASES:
@@ -8880,7 +8884,7 @@ def chain_gauges(report: Report) -> Iterator[Gauge]:
         yield "elapsed_seconds", labels, in_seconds(whole.stat("total"))
         yield "slo_pass", labels, verdict and int(verdict.passed)
         yield "last_run_timestamp_seconds", labels, end_of(last).timestamp()
-        if report.single is None:
+        if report.only_run is None:
             yield "runs", labels, whole.runs
             yield "runs_failed", labels, whole.failed
             yield "runs_bad_status", labels, whole.bad_status
@@ -9060,6 +9064,7 @@ def otlp_export(report: Report) -> Iterator[bytes]:
 # ---------------------------------------------------------------------------------------------------------
 # 28a. Views. Report -> neutral blocks, for any painter: what these are, and the rows of one step.
 LEVELS = " ▁▂▃▄▅▆▇█"
+LABEL = 15  # columns of a label
 
 
 class Span(NamedTuple):
@@ -9304,11 +9309,10 @@ def why_rows(error: Failure, often: str = "") -> Iterator[Row]:
     yield "Try", clip(error.hint)
 
 
-def reading_rows(findings: Iterable[Finding], often: Mapping[Finding, str] = {}) -> Iterator[Row]:
-    """Show the findings that cost most; of a series, how `often` each came."""
-    for finding in islice(findings, SHOWN_FINDINGS):
-        parts = [finding.phase, often.get(finding) or time_text(finding.cost_us, 2)]
-        yield "Reading", (Span(", ".join(filter(None, parts)) + ": ", "strong"), Span(finding.text))
+def reading_row(finding: Finding, often: str = "") -> Row:
+    """Show a finding and what it cost; of a series, how `often` it came too."""
+    parts = [finding.phase, often or time_text(finding.cost_us, 2)]
+    return "Reading", (Span(", ".join(filter(None, parts)) + ": ", "strong"), Span(finding.text))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9347,7 +9351,7 @@ def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Bloc
     if error:
         kind = f" ({error.kind})" if error.kind != error.phase else ""
         failed = [("Failed", Span(failed_where(error) + kind + spent, "bad")), *why_rows(error)]
-    yield Fields([*failed, *reading_rows(step.findings)])
+    yield Fields([*failed, *map(reading_row, step.findings[:SHOWN_FINDINGS])])
 
 
 def chain_table(run: Run, width: int) -> Table:
@@ -9411,7 +9415,7 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
     if len(run.steps) > 1:
         yield Span("Redirect Chain Summary", "strong")
         yield chain_table(run, width)
-        yield Fields(list(reading_rows(chain_findings(run))))
+        yield Fields(list(map(reading_row, chain_findings(run))))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9468,7 +9472,7 @@ def over_time_rows(steps: Sequence[Step], width: int) -> Iterator[Row]:
     """Draw the totals of a series as they came: the median of each of its slices, from the least to the
     largest of these.
     """
-    room = width - 15 - len("99999 ms  99999 ms")
+    room = width - LABEL - len("99999 ms  99999 ms")
     if len(steps) < OVER_TIME_RUNS:
         return
     totals, size = times_of("total", steps), math.ceil(len(steps) / min(OVER_TIME_CELLS, room))
@@ -9570,7 +9574,7 @@ def often_text(costs: Sequence[tuple[int, int]], summary: Summary, report: Repor
     (usual, run), (most, _) = nearest_rank(costs, 50), costs[-1]
     if len(costs) == 1:
         return f"in run {run} of {len(report.runs)}, {time_text(usual)}"
-    cost = f"median {time_text(usual)}, {time_text(most, unit='')} at most"
+    cost = f"median {time_text(usual, unit='')}, at most {time_text(most)}"
     return f"in {len(costs)} of {summary.runs} runs, {cost}"
 
 
@@ -9583,12 +9587,12 @@ def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
         yield from slow_rows(slow, summary, why)
     yield from reuse_rows(summary)
     told = [each for each in summary.findings if each[0].id != (why and why.id)]
-    often = {finding: often_text(costs, summary, report) for finding, costs in told}
-    yield from reading_rows(often, often)
+    for finding, costs in told[:SHOWN_FINDINGS]:
+        yield reading_row(finding, often_text(costs, summary, report))
 
 
 # What a server shows, by the row that says it; in a series each is counted where it is not always the same.
-SHOWN: dict[str, Callable[[Step], str | None]] = {
+COUNTED_ROWS: dict[str, Callable[[Step], str | None]] = {
     "Address": lambda step: step.network.ip,
     "Protocol": lambda step: step.facts.get("protocol"),
     "Certificate": lambda step: step.facts.get("certificate"),
@@ -9600,7 +9604,7 @@ def varying(summary: Summary) -> dict[str, collections.Counter[str]]:
     """Return how often a server showed what, where that is not always the same."""
     counts = {
         label: collections.Counter(filter(None, (shown(step) for step in summary.answered)))
-        for label, shown in SHOWN.items()
+        for label, shown in COUNTED_ROWS.items()
     }
     return {label: count for label, count in counts.items() if len(count) > 1}
 
@@ -9837,7 +9841,7 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
 
 def report_blocks(report: Report, width: int) -> Iterator[Block]:
     """Return what is drawn at the end in frames of a `width`; in compact style only the panel."""
-    run, options = report.single, report.options
+    run, options = report.only_run, report.options
     if options.style == "waterfall":
         yield from run_blocks(run, options.include, width) if run else series_blocks(report, width)
         if options.baseline:
@@ -9849,7 +9853,6 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
 # ---------------------------------------------------------------------------------------------------------
 # 29. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `visible` here.
 NARROWEST, WIDEST = 60, 120  # columns; a wider frame shows nothing more
-LABEL = 15  # columns of a label
 INDENT = 2  # columns before what is folded: the other side's words do not begin a line
 
 # What rich calls the tones, with 256 colours and more. They can be read on black and on white: their contrast
@@ -10211,9 +10214,9 @@ def write_report(report: Report, stream: Any, rich: bool) -> None:
     options = report.options
     lines: list[str] = []
     if options.style != "waterfall":
-        if report.single:
-            lines = run_lines(report.single, options.style, None)
-        if options.baseline or not report.single:
+        if report.only_run:
+            lines = run_lines(report.only_run, options.style, None)
+        if options.baseline or not report.only_run:
             lines += summary_lines(report, options.style == "compact")
     stream.write("".join(visible(line) + "\n" for line in lines))
     if options.style != "metrics":
@@ -10576,8 +10579,8 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         UNFINISHED.remove(live.stop)
         pool.close()
         gc.unfreeze()
-    if report.single:
-        warn_about(report.single, options, None)
+    if report.only_run:
+        warn_about(report.only_run, options, None)
     warn(options, *series_warnings(report))
     for line in refusals(report) if options.style == "silent" else ():
         say(line)

@@ -329,7 +329,7 @@ def test_a_page_that_became_slower_shuts_the_gate(call_tool, site, export):
         assert each["target"] is None
         assert slo["thresholds_ms"][each["key"]] == each["threshold_ms"]
     result = call_tool("--compact", "--baseline", path, *words)
-    assert "SLO: fail" in result.out and ", beside " in flat(result.out)
+    assert "SLO: fail" in result.out and ", before: " in flat(result.out)
     [line] = [line for line in result.out.splitlines() if line.startswith("Summary")]
     assert line.endswith(" slo=fail slo_violations=total,ttfb,wait")
 

@@ -19,9 +19,9 @@ def at(us):
     return START + us * US
 
 
-def log_of(hops, changes, looks_up=True, stopped=None):
+def log_of(hops, changes, asks_resolver=True, stopped=None):
     log = tool.Log()
-    log.hop_phases, log.looks_up = hops, looks_up
+    log.hop_phases, log.asks_resolver = hops, asks_resolver
     for name, value in changes:
         setattr(log, name, value)
     log.stopped = stopped
@@ -59,7 +59,7 @@ def test_each_phase_ends_where_the_next_begins():
 
 def test_without_tls_its_phase_is_nothing_and_without_a_lookup_dns():
     events = way(("connect",), instants=(0, 10, 30, 100, 150))
-    assert spans(log_of(("connect",), events, looks_up=False).copy().timing) == (0, 30, 0, 70, 50)
+    assert spans(log_of(("connect",), events, asks_resolver=False).copy().timing) == (0, 30, 0, 70, 50)
 
 
 def test_every_hop_before_the_target_s_tls_belongs_to_connect():
@@ -80,13 +80,13 @@ def test_a_wait_for_a_wake_up_is_divided_only_before_the_request():
     gaps=st.lists(st.integers(0, 10**6), min_size=6, max_size=6),
     seen=st.integers(1, 9),
     late=st.integers(0, 10**6),
-    looks_up=st.booleans(),
+    asks_resolver=st.booleans(),
 )
-def test_at_any_moment_the_phases_have_no_hole(gaps, seen, late, looks_up):
+def test_at_any_moment_the_phases_have_no_hole(gaps, seen, late, asks_resolver):
     instants = [sum(gaps[: count + 1]) for count in range(6)]
     events = way(instants=instants)[:seen]
     newest = at(instants[(0, 1, 2, 2, 3, 3, 4, 4, 5)[seen - 1]])
-    history = log_of(("connect", "tls"), events, looks_up, newest + late * US).copy()
+    history = log_of(("connect", "tls"), events, asks_resolver, newest + late * US).copy()
     timing = history.timing
     known = [span for span in spans(timing) if span is not None]
     assert min(known) >= 0 and sum(known) == timing.total

@@ -192,11 +192,11 @@ def test_an_address_that_failed_is_named(lab, name):
 @pytest.mark.parametrize(
     ("answer", "code", "words"),
     [
-        ("200 Connected", 0, "took this long to open the way, once TCP to it stood after"),
-        ("502 Bad Gateway", 75, "did not open the way in this time"),
+        ("200 Connected", 0, "took this long to connect to the target; TCP to the proxy itself took"),
+        ("502 Bad Gateway", 75, "did not connect to the target; TCP to"),
     ],
 )
-def test_a_proxy_that_is_slow_to_open_the_way_is_seen(lab, answer, code, words):
+def test_a_proxy_that_is_slow_to_connect_to_the_target_is_seen(lab, answer, code, words):
     lab.start()
     context = lab.tls("slow.test")
 
@@ -266,7 +266,7 @@ def test_a_failure_behind_a_proxy_of_the_environment_names_the_way_around_it(lab
         for words, environment in ((["-x", proxy], {}), ([], {"https_proxy": proxy}))
     )
     assert found == f"{by_hand} {around}"
-    assert ("opened the way, but the target behind it is silent" in by_hand) == (answer[0] == "2")
+    assert ("connected to the target, but that is silent" in by_hand) == (answer[0] == "2")
 
 
 @on_a_path
@@ -771,7 +771,7 @@ def test_what_was_recorded_is_read(name):
 def test_a_time_has_a_decimal_below_100_ms():
     [server] = tool.step_findings(recorded("0 0.1 0 80.84 0", **NEARBY))
     assert "(about 80.6 ms)" in server.text
-    [(label, (head, text))] = tool.reading_rows([server])
+    label, (head, text) = tool.reading_row(server)
     assert (label, head.text, text.text) == ("Reading", "wait, 80.64 ms: ", server.text)
 
 

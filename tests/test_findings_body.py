@@ -277,7 +277,7 @@ def test_a_reading_of_a_series_has_its_runs_the_median_and_the_worst(call_tool, 
     runs = [by_id(run["steps"][0]).get("server") for run in result.json(path)["runs"]]
     slow = sorted(found["cost_ms"] for found in runs if found)
     median = slow[(len(slow) - 1) // 2]
-    often = f"in {len(slow)} of {len(waits)} runs, median {median:.0f} ms, {slow[-1]:.0f} at most"
+    often = f"in {len(slow)} of {len(waits)} runs, median {median:.0f}, at most {slow[-1]:.0f} ms"
     if len(slow) == 1:
         often = f"in run 2 of 3, {slow[0]:.0f} ms"
     assert f"Reading wait, {often}: the server, or what is behind it, took " in flat(result.out)

@@ -291,7 +291,7 @@ def test_a_given_proxy_authorization_wins_over_the_proxy_url(server):
 def test_a_proxy_that_wants_another_login_than_basic_is_not_to_be_given_a_password():
     for logins, hint in (
         (["NTLM", "basic realm=x"], "Give the proxy a user name"),
-        (["NTLM", "Negotiate"], "another login than Basic"),
+        (["NTLM", "Negotiate"], "knows only Basic"),
     ):
         fields = "".join(f"Proxy-Authenticate: {login}\r\n" for login in logins)
         with scripted(sending(f"HTTP/1.1 407 No\r\n{fields}\r\n")) as proxy:
