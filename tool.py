@@ -5586,9 +5586,8 @@ class Tcp(Hop):
         self.asks_resolver = known_address(*self.place, self.options) is None
 
     def prepare(self) -> None:
-        """Make a first socket of each family that this machine has, if that leaves the resolver a descriptor:
-        without one it would say that there is no such name. Raises OSError when a limit of this machine
-        allows none.
+        """Make a first socket of each family that this machine has; raises OSError when a limit of it allows
+        none.
         """
         wanted, interface = self.options.family, self.options.interface
         errors: list[OSError] = []
@@ -5601,15 +5600,7 @@ class Tcp(Hop):
         refused = next(filter(refusal_of, errors), None)
         if refused and not self._spare:
             raise refused
-        spares = tuple(self._spare.values())
-        self.log.sockets += spares
-        try:
-            if spares:
-                os.close(os.dup(spares[0].fileno()))
-        except OSError:
-            for spare in spares:
-                spare.close()
-            self._spare.clear()
+        self.log.sockets += self._spare.values()
 
     def look_up(self) -> None:
         self._peers = resolve(*self.place, self.options, self.log)
