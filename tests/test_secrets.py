@@ -329,7 +329,7 @@ ftp://me:PASS@HOST/  https://me:PASS@127.0.0.1:99999/  HOST/?token=PASS  http://
 """
 WRONG_PROXIES = """
 gopher://me:PASS@HOST  http://me:PASS@127.0.0.1:99999  http://me:PASS@  http://me:PASS/y@HOST
-http://me:PASS y@HOST  http://me:PASS@[::1  http:/me:PASS@HOST
+http://me:PASS@[::1  http:/me:PASS@HOST
 """
 WRONG_WORDS = [
     ["https://me:PASS@127.0.0.1/\n"],

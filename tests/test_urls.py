@@ -92,7 +92,7 @@ PROXIES = {
     "u:p@p.test:81": ("http", "p.test", 81, b"u", b"p"),
     "http://u@p.test": ("http", "p.test", 80, b"u", None),
     "http://us%20er:p%40s%3As%2F%25@p.test": ("http", "p.test", 80, b"us er", b"p@s:s/%"),
-    "http://u:p\udce4@p.test": ("http", "p.test", 80, b"u", b"p\xe4"),
+    "http://u:p\udce4 q@p.test": ("http", "p.test", 80, b"u", b"p\xe4 q"),
     "http://ü:a:b@s@münchen.test": ("http", "xn--mnchen-3ya.test", 80, "ü".encode(), b"a:b@s"),
 }
 
@@ -109,7 +109,7 @@ NO_PROXIES = [
     *["http://[::1", "http://a,b", "http://p test", "p.test\n", "http://user:sec%zzret@p..test"],
     *["socks5://" + "u" * 256 + "@p.test", "socks5h://u:" + "secret" * 50 + "@p.test"],
     *["http://user:secret/word@p.test", "http://user:secret?word@p.test", "user:secret#word@p.test"],
-    *["http://user:secret word@p.test", "socks9://user:secret@p.test", "user:secret@http://p.test"],
+    *["socks9://user:secret@p.test", "user:secret@http://p.test"],
     "user:secret://word@p.test",
 ]
 

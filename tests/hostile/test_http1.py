@@ -228,7 +228,7 @@ RESETS = [
     for name, sent, size, phase, says in (
         ("instead of an answer", b"", None, "wait", "before any answer came"),
         ("in the status line", b"HTTP/1.", None, "wait", "before any answer came"),
-        ("in the head", OK + b"Server: x", None, "xfer", "in the middle of the header"),
+        ("in the head", OK + b"Server: x", None, "xfer", "within the header"),
         ("after the head", OK + b"Content-Length: 9\r\n\r\n", 0, "xfer", "after 0 bytes of the body"),
         ("in the body", OK + b"Content-Length: 9\r\n\r\nhello", 5, "xfer", "after 5 bytes of the body"),
         ("in a body without length", OK + b"\r\nhello", 5, "xfer", "after 5 bytes of the body"),
