@@ -19,13 +19,13 @@ import threading
 from typing import Any, NamedTuple
 
 import pytest
-from bench.common import steps_of
 
 from checks import flat
 from conftest import PATIENCE
 from inside import tool
 from laboratory import RTT, SMALL, Expected, Lab, by_id, costs, named, on_a_path
 from paths import ANY, FAR, OTHERS, Rule, silent
+from samples import sample
 from servers import Reply, dns_server, http2_server, redirect, scripted
 
 HEALTHY = {"tls12", "upload"}
@@ -487,8 +487,7 @@ def recorded(times: str, **known: Any) -> Any:
     status = known.pop("status", 200)
     proxy = tool.Proxy("http", "proxy.test", 80, None, None) if known.pop("proxy", False) else None
     evidence = {"connected_us": connect, "request_bytes": 100, **known.pop("evidence", {}), **counters}
-    [step] = steps_of(tool, [total / 1000])
-    step = step._replace(
+    step = sample(1, total)._replace(
         route=tool.Route(proxy, None),
         timing=tool.Timing(*phases, total, 0, None),
         network=tool.Network(None, 80, (), attempts, agreed, None, None, kept),

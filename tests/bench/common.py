@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import os
 import shutil
 import socket
@@ -15,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tool.py"
@@ -41,34 +40,6 @@ class Cost(NamedTuple):
     wall: float
     cpu: float
     peak: float
-
-
-def steps_of(tool: Any, totals: Sequence[float], variant: str | None = None) -> list[Any]:
-    """Return the steps of a series whose totals (ms) are these, one run a second."""
-    begin = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
-    steps, evidence = [], tool.Evidence()
-    request = tool.Request("GET", tool.Url("http", "a.test", 80, ""), (), None)
-    for number, total in enumerate(totals, 1):
-        us = round(total * 1000)
-        step = tool.Step(
-            number=1,
-            url="http://a.test/",
-            request=request,
-            sent_headers=(),
-            route=tool.Route(None, None),
-            started_at=begin + datetime.timedelta(seconds=number),
-            timing=tool.Timing(dns=0, connect=0, tls=0, wait=us, xfer=0, total=us, send=0, ttfb=us),
-            network=tool.Network(None, None, (), (), tool.NO_TLS, None, None),
-            response=tool.Response(200, "", "HTTP/1.1", ()),
-            body_bytes=0,
-            interim=(),
-            error=None,
-            starved_us=0,
-            evidence=evidence,
-            turn=tool.Turn(number, number, variant=variant),
-        )
-        steps.append(step)
-    return steps
 
 
 def give_up(message: str) -> NoReturn:

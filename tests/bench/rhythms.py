@@ -6,7 +6,6 @@ The program's own functions are fed with series whose slow runs were drawn from 
 
 from __future__ import annotations
 
-import importlib
 import random
 import sys
 from collections.abc import Callable
@@ -14,12 +13,18 @@ from typing import Any
 
 import common
 
-sys.path[:0] = [str(common.ROOT), str(common.ROOT / "tests")]
-tool: Any = importlib.import_module("tool")
+sys.path.append(str(common.ROOT / "tests"))
+from inside import tool
+from samples import sample
 
 COUNTS = (12, 16, 20, 24, 30, 50, 70, 100, 200)
 INTERVAL = 0.15  # seconds, of a series that meets a server that stands still for 0.3 s every 2 s
 Draw = Callable[[random.Random, int], list[float]]
+
+
+def steps_of(times: list[float]) -> list[Any]:
+    """Return the steps of a series that took these times (ms)."""
+    return [sample(run, round(1000 * time)) for run, time in enumerate(times, 1)]
 
 
 def slow_where(is_slow: Callable[[random.Random, int], bool]) -> Draw:
@@ -67,7 +72,7 @@ def lead_row(name: str, held: float, fields: int, rounds: int) -> list[str]:
     for count in (20, 30, 50, 100, 200):
         chance, found = random.Random(f"{name} {count}"), 0
         for _ in range(rounds):
-            steps = common.steps_of(tool, [20.0] * count)
+            steps = steps_of([20.0] * count)
             slow = set(chance.sample(range(count), count // 5))
             for run, step in enumerate(steps):
                 values = [
@@ -101,7 +106,7 @@ def main() -> None:
         for count in COUNTS:
             chance, named = random.Random(f"{name} {count}"), 0
             for _ in range(options.rounds):
-                slow = tool.find_slow(common.steps_of(tool, draw(chance, count)))
+                slow = tool.find_slow(steps_of(draw(chance, count)))
                 named += bool(slow and slow.rhythm)
             row.append(f"{100 * named / options.rounds:.2f}")
         rows.append(row)
