@@ -4636,6 +4636,8 @@ def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
     """Give the metrics of all lines of Server-Timing: name;dur=ms;desc=text."""
     for value in values_of(headers, "server-timing"):
         for metric in re.finditer(METRIC, decode(value)):
+            if not metric[1].strip():
+                continue
             said: dict[str, str] = {}
             for parameter in islice(re.finditer(PARAMETER, metric[2]), MAX_METRICS):
                 key, string, word = parameter.groups("")
@@ -4645,8 +4647,7 @@ def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
                 duration = parse_number(said.get("dur", ""), zero=True)
             except ValueError:
                 pass  # it is no finite number from 0
-            if metric[1].strip():
-                yield Metric(metric[1].strip(), duration, said.get("desc") or None)
+            yield Metric(metric[1].strip(), duration, said.get("desc") or None)
 
 
 def cache_word(lines: Sequence[bytes]) -> str | None:

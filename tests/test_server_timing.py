@@ -70,7 +70,8 @@ def test_ten_thousand_metrics_are_fifty():
 
 def test_a_megabyte_of_parameters_costs_no_time():
     start = time.thread_time()
-    assert list(tool.read_metrics([("Server-Timing", b"a" + b";a" * (1 << 19))])) == [("a", None, None)]
+    for unit in (b";a", b";a,"):
+        assert list(tool.read_metrics([("Server-Timing", b"a" + unit * 340_000)])) == [("a", None, None)]
     assert time.thread_time() - start < 1
 
 
