@@ -5565,9 +5565,7 @@ class Tcp(Hop):
         self.asks_resolver = known_address(*self.place, self.options) is None
 
     def prepare(self) -> None:
-        """Make a first socket of each family that this machine has; raises OSError when a limit of it allows
-        none.
-        """
+        """Make a first socket of each family that there is here; raises OSError where a limit allows none."""
         wanted, interface = self.options.family, self.options.interface
         errors: list[OSError] = []
         for family in FAMILY_NAMES if wanted == socket.AF_UNSPEC else (wanted,):
@@ -7349,8 +7347,12 @@ class Case:
         if self.is_unix or (not lost and size <= self.segment):
             return trips
         if last is None or last.busy_us is None or (lost and not busy):  # the kernel does not tell
-            return trips + self.time_outs(lost) if lost or size <= FIRST_WINDOW * self.segment else self.wait
-        return max(self.trip, busy if lost or self.limited or self.has_queue else min(busy, trips))
+            if lost or size <= FIRST_WINDOW * self.segment:
+                return trips + self.time_outs(lost)
+            return self.wait
+        if not (lost or self.limited or self.has_queue):
+            busy = min(busy, trips)
+        return max(self.trip, busy)
 
     def busy(self, phase: str) -> int:
         """Return for how long of a phase something was sent and not acknowledged, as the kernel counts."""
@@ -7359,8 +7361,8 @@ class Case:
     @property
     def has_queue(self) -> bool:
         """Tell whether round trips grew while the request was sent: it waited in a queue, at a slow line."""
-        last = self.evidence.answered
-        return last is not None and last.smoothed_rtt_us - self.rtt >= QUEUE_SHARE * self.busy("wait") > 0
+        last, busy = self.evidence.answered, self.busy("wait")
+        return last is not None and busy > 0 and last.smoothed_rtt_us - self.rtt >= QUEUE_SHARE * busy
 
     @property
     def paced(self) -> int:
@@ -9906,10 +9908,14 @@ class Painter:
         self._forms = str.maketrans(ASCII_FORMS if self._ascii else {})
 
     def paint(self, blocks: Iterable[Any]) -> None:
-        drawers: dict[type, Callable[[Any], Iterable[str]]]
-        drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
-        lines = [line for block in blocks for line in drawers.get(type(block), self._folded)(block)]
+        lines = (line for block in blocks for line in self._draw(block))
         self._stream.write("".join(begin_with_own(line.rstrip()) + "\n" for line in lines))
+
+    def _draw(self, block: Any) -> Any:
+        drawers: dict[type, Callable[[Any], Any]]
+        drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
+        draw = drawers.get(type(block)) or self._indented
+        return draw(block)
 
     def _printable(self, text: str) -> str:
         """Return a text as the stream can show it, the rest as escapes, before anything is laid out."""
@@ -9937,21 +9943,21 @@ class Painter:
             for row in table.rows
         ]
 
-    def _line(self, line: Line, width: int = 0) -> list[str]:
-        return fold("".join(span.text for span in self._spans(line)), width or self.width)
+    def _line(self, line: Line, width: int) -> list[str]:
+        return fold("".join(span.text for span in self._spans(line)), width)
 
-    def _folded(self, line: Line) -> Iterator[str]:
+    def _indented(self, line: Line) -> Any:
         for number, part in enumerate(self._line(line, self.width - INDENT)):
             yield " " * INDENT * bool(number) + part
 
-    def _fields(self, fields: Fields) -> Iterator[str]:
+    def _fields(self, fields: Fields) -> Any:
         for label, line in fields.rows:
             first = f"  {label}"
             for part in self._line(line, self.width - LABEL):
                 yield first.ljust(LABEL) + part
                 first = ""
 
-    def _table(self, table: Table) -> Iterator[str]:
+    def _table(self, table: Table) -> Any:
         widths, rows = self._columns(table)
         for row in ([*map(Span, table.headings)], [], *rows):
             cells = [cell.text for cell in row] or ["-" * width for width in widths]
@@ -9961,7 +9967,7 @@ class Painter:
                     for part, width, heading in zip(line, widths, table.headings)
                 )
 
-    def _panel(self, panel: Panel) -> Iterator[str]:
+    def _panel(self, panel: Panel) -> Any:
         inner = self.frame - 4
         yield f"+- {self._printable(panel.title.text)} ".ljust(inner + 3, "-") + "+"
         for line in panel.lines:
@@ -9988,11 +9994,8 @@ class RichPainter(Painter):
         self._box = box.ASCII2 if self._ascii else box.ROUNDED
 
     def paint(self, blocks: Iterable[Any]) -> None:
-        drawers: dict[type, Callable[[Any], Any]]
-        drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
         for block in blocks:
-            draw = drawers.get(type(block)) or self._indented
-            self._console.print(draw(block))
+            self._console.print(self._draw(block))
         lines = self._console.file.getvalue().split("\n")
         self._stream.write("\n".join(begin_with_own(line.rstrip()) for line in lines))
 
