@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from checks import EDGE
 from inside import failure, here, only_step, tool
 from paths import ANY, FAR, Rule, path
-from servers import black_hole, bracketed, dns_server, http_server, refused_port, scripted, sending
+from servers import black_hole, bracketed, http_server, refused_port
 
 NEVER = 20.0
 """Seconds that no run waits for, which ends before."""
@@ -89,31 +88,6 @@ def test_each_silent_address_costs_a_quarter_of_a_second(race):
 
 
 @pytest.mark.needs("linux")
-def test_a_slow_first_address_can_still_win(monkeypatch):
-    """The first one answers its second SYN, after a second; the other never does."""
-    answer = sending("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
-    with scripted(answer, accept_delay=0.5) as slow, black_hole() as silent:
-        places = [("127.0.1.1", slow.port), ("127.0.1.2", silent)]
-        peers = [tool.Peer(ip, socket.AF_INET, ("127.0.0.1", port)) for ip, port in places]
-        monkeypatch.setattr(tool, "resolve", lambda host, port, options, log: peers)
-        step = only_step(here("-m", "10", "http://many.test/"))
-    assert step["network"]["ip"] == "127.0.1.1"
-    assert step["timing"]["connect_ms"] >= 500
-
-
-@pytest.mark.needs("root", "linux")
-def test_a_report_shows_eight_attempts_and_json_has_them_all(run_tool, tmp_path):
-    path = tmp_path / "out.json"
-    with (
-        refused_port() as port,
-        dns_server({"many.test": [f"127.0.7.{last}" for last in range(1, 10)]}) as names,
-    ):
-        result = run_tool("--json", path, f"http://many.test:{port}/", resolver=names.address)
-    shown = re.findall("^  Attempt +127", result.out, re.MULTILINE)
-    assert (len(shown), len(result.json(path)["steps"][0]["network"]["attempts"])) == (8, 9)
-
-
-@pytest.mark.needs("linux")
 def test_when_the_time_is_over_the_attempts_under_way_are_recorded(race, monkeypatch):
     monkeypatch.setattr(tool, "CONNECT_STAGGER", 0.0)
     step = failure(race("refused", "silent", "silent", options=["-m", "0.5"]), "timeout", "connect")
@@ -178,12 +152,6 @@ def test_a_name_resolved_by_hand_is_not_looked_up_and_stays_in_host(server):
 
 
 # --- the path -------------------------------------------------------------------------------------
-
-
-@pytest.mark.needs("linux")
-def test_the_round_trip_of_the_path_is_shown_beside_the_wait(run_tool, server):
-    result = run_tool(server.url(), env={"COLUMNS": "100"})
-    assert "round trip" in result.out and "retransmit" not in result.out
 
 
 @pytest.mark.needs("root", "linux")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import ssl
 import sys
@@ -242,30 +241,6 @@ def test_the_earliest_expiry_of_the_chain_is_warned_of(authority, call_tool):
         assert warning in said if warning else "further up the chain" not in said
 
 
-def certificate_message(certificates, young, context=b""):
-    """Write a Certificate message of TLS 1.3 (with an extension behind each) or of an older version."""
-    behind = b"\0\5\0\5\0\1\1" if young else b""
-    listed = b"".join(len(der).to_bytes(3, "big") + der + behind for der in certificates)
-    content = (bytes([len(context)]) + context if young else b"") + len(listed).to_bytes(3, "big") + listed
-    return b"\x0b" + len(content).to_bytes(3, "big") + content
-
-
-@pytest.mark.parametrize("version", [0x0303, 0x0304])
-def test_a_certificate_message_is_read_up_to_where_it_is_cut_off(version):
-    """Whatever is missing or damaged, what was read is a beginning of what was sent."""
-    sent = [b"a" * 300, b"b" * 70_000, b"c"]
-    message = certificate_message(sent, version == 0x0304, b"ctx")
-    assert list(tool.each_certificate(message, version)) == sent
-    for size in [*range(400), *range(len(message) - 30, len(message))]:
-        found = list(tool.each_certificate(message[:size], version))
-        assert found == sent[: len(found)]
-    assert list(tool.each_certificate(bytes(20), version)) == [], "a certificate has bytes"
-    many = certificate_message([b"x"] * 30_000, version == 0x0304)
-    tap = tool.HandshakeTap(None)
-    tap(None, "read", version, 22, 11, many)
-    assert tap.certificates == (b"x",) * tool.MAX_CHAIN
-
-
 # --- what a report shows of a certificate ---------------------------------------------------------
 
 
@@ -409,22 +384,3 @@ def test_a_certificate_is_shown_without_the_time_that_cannot_be_read(authority, 
         network = step["network"]
         assert (network["cert_cn"], network["cert_sans"]) == ("cn.test", ["127.0.0.1"])
         assert (network["cert_not_after"], network["cert_days_left"]) == (None, None)
-
-
-def test_what_is_no_certificate_has_nothing_but_its_sha256():
-    for der in (b"", b"\x30\x84\xff\xff\xff\xff", b"\x30\x02\x30\x00", b"\x30\x82" * 5000):
-        certificate = tool.parse_certificate(der)
-        assert certificate == tool.NO_CERTIFICATE._replace(sha256=hashlib.sha256(der).hexdigest())
-
-
-def test_a_time_is_read_as_der_writes_it_or_refused():
-    """A year of two digits is of this century up to 49."""
-    for tag, text, year in (
-        (0x17, "491231235959Z", 2049),
-        (0x17, "500101000000Z", 1950),
-        (0x18, "99991231235959Z", 9999),
-    ):
-        assert tool.der_time(tool.Der(tag, text.encode())).year == year
-    for text in ("4912312359Z", "491231235959+0100", "491331235959Z", "abc", "", "４91231235959Z"):
-        with pytest.raises(ValueError, match=r"."):
-            tool.der_time(tool.Der(0x17, text.encode()))

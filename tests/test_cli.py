@@ -9,8 +9,6 @@ import subprocess
 import sys
 import threading
 
-import pytest
-
 from checks import check_usage_error, flat
 from conftest import TOOL
 from inside import tool
@@ -195,30 +193,6 @@ def test_a_word_too_many_is_a_usage_error_that_repeats_none(call_tool, server):
     assert server.accepted == 0
 
 
-INSTEAD = {
-    "-w %{time_total}": "--metrics-only",
-    "--write-out=%{time_total}": "--json",
-    "-nGUsecret": "-U: credentials of a proxy",
-    "--proxy-user bob:secret": "as user:password@ before its host",
-    "-kv": "-i the header fields",
-    "--http3": "only HTTP/2 over TLS and HTTP/1.1 are supported",
-    "-Fsecret=secret": "multipart/form-data",
-    "--ftp-pasv": "--help lists the options there are",
-    "--retry-max-time": "did you mean --max-time?",
-    "-E me.pem": "--cert",
-    "--pass secret": "--key-password-file",
-    "--bearer secret": "--bearer",
-}
-
-
-def test_who_is_used_to_curl_is_told_what_there_is_instead(call_tool, server):
-    for words, instead in INSTEAD.items():
-        result = call_tool(*words.split(), server.url())
-        check_usage_error(result, instead)
-        assert "secret" not in result.err
-    assert server.accepted == 0
-
-
 def test_a_cluster_of_flags_is_taken_apart(call_tool, server):
     """As people type it: curl -sSLo /dev/null -w '%{time_total}'."""
     result = call_tool("-sSLo", "/dev/null", "-w%{time_total}", server.url())
@@ -260,30 +234,6 @@ REFUSED_URLS = {  # and what is said of each
 def test_a_url_that_cannot_be_asked_for_is_refused(call_tool):
     for url, named in REFUSED_URLS.items():
         check_usage_error(call_tool(url), named)
-
-
-def test_the_scheme_is_read_in_any_case_and_a_port_after_zeros(call_tool, server):
-    assert call_tool("--compact", f"hTTp://127.0.0.1:000{server.port}/").code == 0
-
-
-@pytest.mark.parametrize(
-    ("path", "target"),
-    [
-        ("?q=1", "/?q=1"),
-        ("/a?x=1#part?y", "/a?x=1"),
-        ("/a b/?q=日", "/a%20b/?q=%E6%97%A5"),
-        ("/a/./b/../c?./../d", "/a/c?./../d"),
-    ],
-)
-def test_what_is_asked_for_is_what_the_url_says(call_tool, path, target):
-    assert asked(call_tool, path=path).target == target
-
-
-def test_a_host_is_asked_for_as_itself_and_in_ascii(call_tool, server):
-    for host, name in (("straße.test", "xn--strae-oqa.test"), ("a.test.", "a.test.")):
-        mapping = f"{name}:{server.port}:127.0.0.1"
-        assert call_tool("--resolve", mapping, server.url(host=host), "--compact").code == 0
-        assert server.requests[-1].values("Host") == [f"{name}:{server.port}"]
 
 
 # --- method and data ------------------------------------------------------------------------------

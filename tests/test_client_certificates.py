@@ -9,7 +9,6 @@ import contextlib
 import os
 import pty
 import select
-import shutil
 import signal
 import ssl
 import sys
@@ -22,10 +21,8 @@ import pytest
 from certificates import Authority
 from checks import check_usage_error, flat
 from conftest import PATIENCE, TOOL
-from frames import PREFACE, settings
 from inside import failure, here, only_step
-from relays import relay_proxy
-from servers import Peer, Reply, debian_program, free_port, http_server, scripted
+from servers import Peer, Reply, http_server, scripted
 
 VERSIONS = ["TLSv1_2", "TLSv1_3"]
 HELLO = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -194,27 +191,6 @@ def test_a_certificate_is_shown_to_a_server_that_asks_once_it_knows_the_path(aut
     assert step["network"]["client_cert"] is True
 
 
-@pytest.mark.needs("h2")
-def test_over_http2_it_is_not_shown_after_the_handshake(authority, holder):
-    """There the server must not ask (RFC 9113 section 9.2.3): other requests may share the connection."""
-    seen, asked = [], threading.Event()
-
-    def script(peer: Peer) -> None:
-        peer.read_exactly(len(PREFACE))
-        seen.append(asked_later(peer, settings()))
-        asked.set()
-
-    context = asking(authority, mode=ssl.CERT_OPTIONAL, alpn=("h2", "http/1.1"))
-    context.post_handshake_auth = True
-    # The program hangs up: without this, OpenSSL forgets with an orderly end what it was shown before.
-    context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0x80)
-    with scripted(script, tls=context) as server:
-        step = failure(here(*options(authority, holder), server.url()), "protocol", "wait")
-        assert asked.wait(PATIENCE)  # the script ends after the program, and the connection with this block
-    assert seen == [None]
-    assert "client certificate after the handshake" in step["error"]["message"]
-
-
 # --- shown to nobody else --------------------------------------------------------------------------
 
 
@@ -236,16 +212,6 @@ def test_another_origin_sees_none_and_the_first_one_sees_it_again(authority, hol
     assert [step["network"]["client_cert"] for step in result.json()["steps"]] == [True, False, True]
 
 
-def test_through_a_proxy_the_target_sees_it(authority, holder):
-    with (
-        remembering(asking(authority)) as (server, seen),
-        relay_proxy("https", server, tls=asking(authority)) as (proxy, asked),
-    ):
-        network = only_step(here(*options(authority, holder), "-x", proxy, server.url()))["network"]
-    assert seen == ["me"] and len(asked) == 1
-    assert network["client_cert"] is True
-
-
 def test_a_proxy_that_requires_a_certificate_is_not_offered_ours(authority, holder):
     context = asking(authority, mode=ssl.CERT_REQUIRED)
     with remembering(context) as (proxy, seen):
@@ -264,20 +230,6 @@ def test_a_server_that_is_not_believed_sees_none(authority, holder, call_tool, t
     [step] = result.json(tmp_path / "out")["steps"]
     assert (step["error"]["phase"], step["network"]["client_cert"], seen) == ("tls", False, [])
     assert "Client cert  not " in result.out
-
-
-def test_a_server_that_takes_no_such_key_is_sent_none(authority, holder, call_tool, tmp_path):
-    """OpenSSL then answers that there is none. The server takes signatures of RSA keys alone."""
-    port = free_port()
-    pem = authority.certificate()
-    words = ["s_server", "-accept", port, "-cert", pem, "-key", pem, "-CAfile", authority.file, "-www"]
-    words += ["-verify", "1", "-client_sigalgs", "rsa_pss_rsae_sha256", "-tls1_3"]
-    with debian_program("openssl", words, port, tmp_path / "log"):
-        url = f"https://127.0.0.1:{port}/"
-        result = call_tool(*options(authority, holder), "--json", tmp_path / "out", url)
-    [step] = result.json(tmp_path / "out")["steps"]
-    assert step["network"]["client_cert"] is False
-    assert "Client cert  not sent\n" in result.out
 
 
 # --- what is said when it is missing or refused ----------------------------------------------------
@@ -328,13 +280,6 @@ def test_the_password_of_a_key_is_the_first_line_of_a_file(authority, holder, tm
     assert seen == ["me"] * 3
 
 
-def test_a_password_for_which_openssl_has_no_room_is_refused(holder, tmp_path):
-    (tmp_path / "password").write_bytes(b"x" * 2000 + b"\n")
-    key = holder.encrypted(b"x" * 1000)
-    given = ("--cert", holder.certificate, "--key", key, "--key-password-file", tmp_path / "password")
-    check_usage_error(here(*given, "https://127.0.0.1:1/"), "--cert", "1024 bytes")
-
-
 @pytest.mark.needs("linux")
 def test_certificate_and_key_are_regular_files(holder, tmp_path):
     os.mkfifo(tmp_path / "pipe")
@@ -343,13 +288,6 @@ def test_certificate_and_key_are_regular_files(holder, tmp_path):
             words = [word for pair in {"--cert": holder.certificate, option: path}.items() for word in pair]
             result = here(*words, "https://127.0.0.1:1/")
             check_usage_error(result, option, "no regular file")
-
-
-def test_the_password_of_a_key_may_come_from_standard_input(authority, holder, run_tool):
-    given = ("--cert", holder.certificate, "--key", holder.encrypted(b"secret"), "--key-password-file", "-")
-    with remembering(asking(authority)) as (server, seen):
-        run_tool("--cacert", authority.file, *given, server.url(), stdin=b"secret")
-    assert seen == ["me"]
 
 
 @pytest.fixture
@@ -429,15 +367,3 @@ def test_nothing_is_ever_asked_on_the_terminal(holder, base_environment):
     assert os.waitstatus_to_exitcode(status) == 64
     assert b"pass phrase" not in said.lower()
     assert b"is encrypted" in said
-
-
-def test_the_key_reaches_no_file(authority, holder, tmp_path, run_tool):
-    """As seen by the kernel: no file is made."""
-    if not shutil.which("strace"):
-        pytest.skip("needs strace")
-    trace = tmp_path / "trace"
-    within = ["strace", "-f", "-e", "trace=openat,open,creat", "-o", str(trace)]
-    with remembering(asking(authority)) as (server, seen):
-        run_tool(*options(authority, holder), server.url(), within=within)
-    assert seen == ["me"]
-    assert [line for line in trace.read_text().splitlines() if "O_CREAT" in line] == []

@@ -94,29 +94,12 @@ def test_at_any_moment_the_phases_have_no_hole(gaps, seen, late, asks_resolver):
     assert len(known) == (5 if seen == 9 else len(history.ends) + 1)
 
 
-def test_what_was_read_once_stays_as_it_was():
-    log = log_of(("connect", "tls"), way()[:4], stopped=at(99))
-    history = log.copy()
-    before = history.timing
-    log.end_dial(0, at(40), "connection refused")
-    for name, value in way()[4:]:
-        setattr(log, name, value)
-    assert history.timing == before != log.copy().timing
-    assert [attempt.error for attempt in (*history.attempts, *log.attempts)] == [None, "connection refused"]
-
-
 @pytest.mark.parametrize("late", [True, False])
 def test_instants_that_are_noticed_out_of_order_make_no_negative_phase(late):
     """A kernel's stamp may lie before what was stamped here just before it."""
     events = [(name, at(20) if name == "first_byte" else value) for name, value in way()]
     timing = log_of(("connect", "tls"), events if late else events[:-1], stopped=at(150)).timing
     assert (timing.wait, timing.ttfb, timing.total) == (0, 60, 150)
-
-
-def test_a_step_whose_clock_never_started_has_no_times():
-    """However late it was given up."""
-    timing = log_of(("connect",), [], stopped=10**15).timing
-    assert (timing.dns, timing.connect, timing.ttfb, timing.total) == (0, None, None, 0)
 
 
 @pytest.mark.parametrize(("arrived", "stale"), [(59, True), (61, False)])

@@ -51,14 +51,6 @@ PASTED = {
         ("GET", "/en/", b""),
         {"accept-encoding": GZIP, "connection": "keep-alive", "priority": "u=0, i"},
     ),
-    "firefox-other-letters": (
-        r"""httphases 'http://shop.example/say' \
-  -X PUT \
-  -H 'Content-Type: text/plain;charset=UTF-8' \
-  --data-raw $'\u00fcber \u65e5'""",
-        ("PUT", "/say", "über 日".encode()),
-        {"content-length": "9"},
-    ),
 }
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, in whose quoting they are")
 
@@ -183,16 +175,6 @@ def test_patterns_of_curl_lose_their_backslash_and_nothing_else_does(call_tool, 
         assert server.requests[-1].target == "/[1-3]{a}[b]{c}\\d"
 
 
-@pytest.mark.needs("ipv6")
-def test_they_lose_it_in_the_url_of_a_side_too(call_tool):
-    with http_server(host="::1") as server:
-        url = f"http://\\[::1\\]:{server.port}/"
-        for words in ((url, "--versus", "--http1.1"), (server.url(), "--versus", url)):
-            result = call_tool(*words, "--count", "1")
-            assert result.code == 0, result.err
-        assert {request.target for request in server.requests} == {"/"}
-
-
 # --- in silence -----------------------------------------------------------------------------------
 
 
@@ -255,7 +237,11 @@ SLIPS = {  # of hands that know other tools -> what is meant
     "--interval": ("--every 5", "--delay=1"),
     "-s": ("--quiet", "-q"),
     "-x ''": ("--no-proxy", "--noproxy a.test"),
-    "-i": ("--trace", "-v"),
+    "-i": ("--trace", "-v", "-kv"),
+    "--metrics-only": ("-w %{time_total}", "--write-out=%{time_total}"),
+    "-U": ("-nGUsecret",),
+    "user:password@": ("--proxy-user bob:secret",),
+    "--key-password-file": ("--pass secret",),
     "wrk": ("--concurrency 4", "--rate=5", "--vus 1"),
     "--reuse": ("--keepalive", "--persistent"),
     "-H @FILE": ("--bearer t0ken", "--oauth2-bearer t0ken"),

@@ -22,7 +22,6 @@ import pytest
 import tool
 from checks import check_document, flat
 from conftest import PATIENCE, has
-from paths import path
 from servers import (
     SERVFAIL,
     Peer,
@@ -146,15 +145,6 @@ def test_a_lookup_that_failed_says_that_the_search_list_was_asked_for(run_tool):
             assert failed.hint.endswith(told) == (listed is not None)
             assert ((f"{name}.b.test", "A") in names.questions) == (listed is not None)
             assert f"name servers of this machine ({names.address})" in failed.hint
-
-
-@pytest.mark.needs("root", "linux")
-def test_name_servers_that_answer_nothing_may_be_out_of_reach(run_tool, tmp_path):
-    with path(tmp_path) as way, way.far(dns_server(ZONE)) as names:
-        way.name_servers(names.address, options="timeout:1 attempts:1")
-        failed = fail(run_tool, "http://silent.test/", within=way.near)
-    says(failed.message, "silent.test", r"no name server gave a usable answer in 1\.[0-9] s$")
-    says(failed.hint, "nslookup silent.test")
 
 
 def test_a_resolver_that_does_not_answer_in_time_points_at_the_name_servers(run_tool):
@@ -301,18 +291,6 @@ def test_an_answer_that_is_none_or_not_whole_is_explained(call_tool, case):
     assert failed.step["network"]["ip"] == "127.0.0.1"
 
 
-def test_one_failure_in_all_formats(run_tool):
-    case = ANSWERS["reset-in-the-body"]
-    with scripted(after_request(case.data, case.then)) as server:
-        for without in ((), ("rich",)):
-            failed = fail(run_tool, server.url(), drawn=True, without=without)
-            says(failed.report, *case.message, *case.hint, re.escape(server.url()))
-        metrics = run_tool("--metrics-only", server.url())
-    [line] = metrics.metrics()
-    assert (metrics.code, line["error"], line["status"]) == (75, case.kind, "0")
-    assert (line["bytes"], line["ip"]) == ("5", "127.0.0.1") and line["ttfb"] != "-"
-
-
 def test_a_reset_within_tls_is_not_told_to_try_tls(call_tool, tls, authority):
     with scripted(after_request("", "reset"), tls=tls) as server:
         failed = fail(call_tool, "--cacert", authority.file, server.url())
@@ -340,30 +318,6 @@ def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(
 
 
 # --- TLS ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("then", "kind"), [("reset", "network"), ("close", "tls"), ("stop", "timeout")])
-def test_a_handshake_that_is_not_finished_is_explained(call_tool, then, kind):
-    def script(peer):
-        peer.sock.recv(65536)  # the whole hello: to close with something unread would be a reset
-        if then == "stop":
-            peer.send(b"\x16\x03\x03\x00\x50\x02")
-            peer.read_to_end()
-        if then == "reset":
-            peer.reset()
-
-    with scripted(script) as server:
-        failed = fail(call_tool, *(SOON if then == "stop" else ()), f"https://{server.authority}/")
-    assert (failed.kind, failed.phase) == (kind, "tls")
-    says(failed.message, "TLS handshake")
-    says(failed.hint, "the program behind the port does not" if kind == "timeout" else "TLS")
-
-
-def test_a_tls_port_spoken_to_in_plain_http_is_pointed_at_https(call_tool, tls):
-    with http_server(tls=tls) as server:
-        failed = fail(call_tool, f"http://{server.authority}/")
-    assert failed.phase == "wait" and failed.step["response"] is None
-    says(failed.message + failed.hint, "https|TLS")
 
 
 def test_a_certificate_that_fails_is_drawn_with_the_reason(call_tool, authority):
@@ -450,15 +404,6 @@ def test_a_target_that_is_silent_behind_a_proxy_is_not_the_proxys_fault(call_too
     says(tunnel.hint, f"{server.authority} connected to the target, but that is silent")
     assert (forward.kind, forward.phase) == ("timeout", "wait")
     says(forward.message + forward.hint, "proxy")
-
-
-@pytest.mark.needs("socks")
-def test_the_name_that_was_looked_up_for_socks5_is_the_name_in_the_timeout(run_tool):
-    with dns_server({"slow.test": None}) as names, scripted(lambda peer: peer.read_to_end()) as server:
-        arguments = [*SOON, "-x", f"socks5://{server.authority}", "http://slow.test/"]
-        failed = fail(run_tool, *arguments, resolver=names.address)
-    assert (failed.kind, failed.phase) == ("timeout", "dns")
-    says(failed.message, "slow.test")
 
 
 # --- the rest -------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import select
 import signal
 import stat
 import threading
@@ -103,34 +102,6 @@ def test_a_fifo_whose_reader_stops_reading_is_given_up(call_tool, server, tmp_pa
     result = call_tool("--compact", *headers, "--json", fifo, server.url())
     os.close(reader)
     assert result.code == 73 and "nobody reads from this pipe" in result.err
-
-
-@pytest.mark.needs("linux")
-def test_a_fifo_whose_reader_waits_until_it_is_full_gets_the_document(
-    call_tool, server, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(tool, "PIPE_PATIENCE", PATIENCE)
-    fifo, over, received = tmp_path / "fifo", threading.Event(), []
-    os.mkfifo(fifo)
-    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-
-    def read():
-        writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
-        while select.select([], [writer], [], 0)[1] and not over.wait(0.01):
-            pass
-        over.wait(0.2)  # so that the program sees it too
-        os.close(writer)
-        os.set_blocking(reader, True)
-        with os.fdopen(reader, "rb") as source:
-            received.append(source.read())
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    result = call_tool("--compact", *["-H", "X: " + "a" * 45_000] * 2, "--json", fifo, server.url())
-    over.set()
-    thread.join(PATIENCE)
-    assert result.code == 0
-    check_document(json.loads(received[0]))
 
 
 @pytest.mark.needs("linux")

@@ -5,7 +5,6 @@ Servers that break the rules, break off or say nothing are in hostile/test_http2
 
 from __future__ import annotations
 
-import socket
 import struct
 
 import pytest
@@ -32,7 +31,6 @@ from frames import (
     frame,
 )
 from inside import failure, here, only_step, tool
-from relays import halving_relay
 from servers import free_port
 
 pytestmark = [pytest.mark.needs("h2")]
@@ -70,26 +68,11 @@ def test_a_server_that_speaks_http2_is_spoken_to_in_http2(run_tool, http2, autho
     assert response["reason"] is None, "HTTP/2 has no reason phrase"
 
 
-def test_only_headers_that_were_sent_are_recorded(ask, http2):
-    """HTTP/2 has no headers for one connection alone (RFC 9113 section 8.2.2)."""
-    given = ["Connection: X-Hop", "Keep-Alive: 5", "X-Hop: 1", "TE: gzip", "X-Stay: 2"]
-    step = ask(*(word for header in given for word in ("-H", header)), http2.url())
-    sent = [header["name"] for header in step["request"]["headers"]]
-    assert sent == ["Host", "User-Agent", "Accept", "X-Stay"]
-
-
 def test_http2_can_be_refused_and_without_h2_it_is_not_offered(run_tool, ask, http2, authority):
     step = ask("--no-http2", http2.url())
     assert (step["network"]["alpn"], step["response"]["http_version"]) == ("http/1.1", "HTTP/1.1")
     result = run_tool("--json", "-", "--cacert", authority.file, http2.url(), without=("h2",))
     assert only_step(result)["response"]["http_version"] == "HTTP/1.1"
-
-
-@pytest.mark.parametrize("size", [0, 3_000_000])
-def test_a_body_of_any_size_is_sent_and_received(ask, http2, tmp_path, size):
-    (tmp_path / "body").write_bytes(b"x" * size)
-    step = ask("-d", f"@{tmp_path / 'body'}", http2.url(f"/?size={size}"))
-    assert (step["request"]["body_bytes"], step["response"]["bytes"]) == (size, size)
 
 
 def test_nginx_sends_five_megabytes_and_answers_before_it_has_the_whole_upload(authority, tmp_path):
@@ -271,13 +254,6 @@ def test_a_stream_may_end_after_its_last_byte_on_a_kept_connection(call_tool, au
     assert [run["steps"][0]["network"]["reused"] for run in result.json()["runs"]] == [False, True, True]
 
 
-def test_fields_keep_their_order_and_repetition_and_lose_blanks_around_their_values(call_tool, authority):
-    script = answering(lambda c: c.headers(200, ("x-b", " 1\t"), ("x-a", "2"), ("x-b", "3"), end=True))
-    result = drawn(call_tool, authority, script)
-    fields = [(field["name"], field["value"]) for field in only_step(result)["response"]["headers"]]
-    assert fields == [("x-b", "1"), ("x-a", "2"), ("x-b", "3")]
-
-
 def test_h2_s_words_about_a_field_repeat_no_credential(authority):
     """They have the field as Python writes bytes: with backslashes that were not in the credential."""
     for given in (r"abc\def\99-of-mine", 'it\'s"mine"-12345', "P\u00e4ssw\u00f6rd-of-mine"):
@@ -347,48 +323,6 @@ def test_credit_that_comes_for_every_kilobyte_is_no_flood(authority, megabyte):
         c.send(c.headers(200), c.data(b"ok", end=True))
 
     assert only_step(converse(authority, script, *megabyte))["response"]["bytes"] == 2
-
-
-@pytest.mark.needs("linux")
-def test_credit_that_came_meanwhile_is_used_at_once(authority, megabyte):
-    """Not answered piece by piece, which would make the upload as slow as the client is."""
-
-    def script(c):
-        c.read_preface()
-        frame, pieces = c.read_until(HEADERS), 0
-        while not frame.ends:
-            total = 0
-            while total < 65_535 and not frame.ends:
-                frame = c.read_until(DATA)
-                total, pieces = total + len(frame.payload), pieces + 1
-            c.peer.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
-            for _ in range(64):  # a TLS record each, all in one segment, or some on a busy machine
-                c.send(c.window(1024, 0), c.window(1024, 1))
-            c.peer.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
-        assert pieces < 500, "a DATA frame for each KiB of credit would be 1,024"
-        c.send(c.settings(), c.headers(200), c.data(b"ok", end=True))
-
-    assert only_step(converse(authority, script, *megabyte))["response"]["bytes"] == 2
-
-
-def test_credit_and_answer_may_come_in_torn_records(authority, megabyte):
-    """Large reads end anywhere; from the last byte of the upload on records are read one by one."""
-
-    def script(c):
-        c.read_preface()
-        frame = c.read_until(HEADERS)
-        c.send(c.settings((WINDOW_SIZE, 1 << 20)), c.window(1 << 20, 0))
-        while not frame.ends:
-            frame = c.read_until(DATA)
-            for _ in range(4):
-                c.send(c.window(len(frame.payload) // 4 + 1, 0), c.window(len(frame.payload) // 4 + 1, 1))
-        c.send(c.headers(200))
-        c.send(c.data(b"ok", end=True))
-
-    with conversing(authority, script) as server, halving_relay(server, 0.001, 1) as torn:
-        url = f"https://127.0.0.1:{torn.port}/"
-        step = only_step(here("-m", "60", "--cacert", authority.file, *megabyte, url))
-    assert step["response"]["bytes"] == 2
 
 
 def test_after_an_upload_a_delay_is_found_in_its_phase(authority, megabyte):

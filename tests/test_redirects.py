@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from servers import Reply, http_server, redirect, refused_port, scripted, sending
+from servers import Reply, http_server, redirect, scripted, sending
 
 
 def follow(call_tool, server, *arguments, path="/start"):
@@ -72,14 +72,6 @@ def test_the_method_after_a_redirect_and_a_body_repeated_or_dropped_with_its_fie
             assert second.values(name) == ([] if dropped else [value])
         assert second.values("Content-Length") in ([[], ["0"]] if dropped else [["6"]])
         assert second.values("X-Kept") == ["yes"]
-
-
-def test_a_body_that_was_dropped_does_not_come_back(call_tool):
-    routes = {"/start": redirect("/middle", 303), "/middle": redirect("/end", 307), "/end": Reply()}
-    with http_server(routes) as server:
-        follow(call_tool, server, "-d", "a body")
-        sent = [(request.method, request.body) for request in server.requests]
-        assert sent == [("POST", b"a body"), ("GET", b""), ("GET", b"")]
 
 
 @pytest.mark.parametrize(
@@ -319,19 +311,6 @@ def test_every_step_of_a_long_chain_is_drawn_and_has_a_row(run_tool):
     assert out.count("As before    Address, Protocol") == 10
 
 
-@pytest.mark.parametrize("path", ["/form", "/bad"])
-def test_what_asks_something_else_or_nothing_is_no_loop(call_tool, path):
-    slow = redirect("/form", 303)._replace(wait=0.3)
-    routes = {
-        "/form": lambda request: slow if request.method == "POST" else Reply(),
-        "/bad": redirect("mailto:a@a.test")._replace(wait=0.3),
-    }
-    with http_server(routes) as server:
-        result, steps = follow(call_tool, server, "-d", "x", path=path)
-    assert len(steps) == 2
-    assert "loop" not in finding_of(result)
-
-
 def test_a_location_that_cannot_be_followed_is_a_failed_step_of_its_own(call_tool):
     with http_server({"/start": redirect("mailto:someone@example.test")}) as server:
         result, [first, second] = follow(call_tool, server)
@@ -356,13 +335,6 @@ def test_two_different_locations_are_a_failed_step(call_tool):
         assert server.accepted == 1
 
 
-def test_a_failure_after_a_redirect_keeps_the_redirect(call_tool):
-    with refused_port() as port, http_server({"/start": redirect(f"http://127.0.0.1:{port}/")}) as server:
-        result, [first, second] = follow(call_tool, server)
-        assert result.code == 75
-        assert (first["response"]["status"], second["error"]["kind"]) == (302, "network")
-
-
 def test_a_redirect_whose_body_breaks_off_is_not_followed(call_tool):
     reply = "HTTP/1.1 302 Found\r\nLocation: /end\r\nContent-Length: 10\r\n\r\nhalf"
     with scripted(sending(reply)) as server:
@@ -371,18 +343,6 @@ def test_a_redirect_whose_body_breaks_off_is_not_followed(call_tool):
 
 
 # --- how a chain is shown -------------------------------------------------------------------------
-
-
-def test_a_chain_is_summed_up_in_a_table(run_tool):
-    routes = {"/start": redirect("/middle"), "/middle": redirect("/end", 307), "/end": Reply()}
-    with http_server(routes) as server:
-        text = run_tool("-L", server.url("/start"), env={"COLUMNS": "120"}).out
-        assert "Redirect Chain" not in run_tool("-L", server.url("/end")).out
-    before, title, table = text.partition("Redirect Chain Summary")
-    assert title
-    for path, status in (("/start", "302"), ("/middle", "307"), ("/end", "200")):
-        assert path in before and path in table
-        assert status in before and status in table
 
 
 def test_a_megabyte_of_urls_in_a_field_costs_no_time_between_two_steps(call_tool):

@@ -8,7 +8,6 @@ import time
 import pytest
 
 from checks import flat
-from frames import conversing
 from inside import here, only_step, tool
 from servers import Reply, every, http_server, redirect, scripted, sending
 
@@ -214,17 +213,6 @@ def test_an_error_page_in_chunks_says_why_without_tags(call_tool):
         assert pages(call_tool(server.url())) == [NGINX_SAYS]
 
 
-@pytest.mark.needs("h2")
-def test_an_error_page_in_small_frames_of_http2_is_shown_whole(call_tool, authority):
-    def script(c):
-        c.read_request()
-        parts = [c.data(NGINX[at : at + 7]) for at in range(0, len(NGINX), 7)]
-        c.send(c.settings(), c.headers(400, ("content-type", "text/html")), *parts, c.data(end=True))
-
-    with conversing(authority, script) as server:
-        assert pages(call_tool("--cacert", authority.file, server.url())) == [NGINX_SAYS]
-
-
 def test_an_answer_that_expect_refuses_says_why(call_tool):
     reply = Reply(200, b'{"status": "degraded"}', [JSON])
     assert says(call_tool, reply, "--expect", "204") == ['{"status": "degraded"}']
@@ -261,4 +249,7 @@ def test_half_a_credential_at_the_end_of_what_is_kept_is_not_shown(call_tool):
 
 def test_a_series_quotes_a_page_once_for_each_status(call_tool):
     replies = every(*(Reply(status, b"sorry, %d" % status, [HTML]) for status in (503, 404)))
-    assert says(call_tool, replies, "--count", "6") == ["404: sorry, 404", "503: sorry, 503"]
+    assert says(call_tool, replies, "--count", "6", "--interval", "0") == [
+        "404: sorry, 404",
+        "503: sorry, 503",
+    ]

@@ -240,15 +240,11 @@ def test_a_location_that_leads_nowhere_is_a_redirect_error_and_shows_no_password
 # --- header sections ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "authority"),
-    [("https://münchen.test/", b"xn--mnchen-3ya.test:443"), ("https://[::1]:8/", b"[::1]:8")],
-)
-def test_a_tunnel_names_the_port_of_its_target_always(text, authority):
-    asked = tool.Request("GET", tool.parse_url(text), (), None)
+def test_a_tunnel_names_the_port_of_its_target_always():
+    asked = tool.Request("GET", tool.parse_url("https://münchen.test/"), (), None)
     head = tool.tunnel_head(asked, tool.parse_proxy("http://p.test", "--proxy"))
-    assert head.startswith(b"CONNECT " + authority + b" HTTP/1.1\r\n")
-    assert b"\r\nHost: " + authority + b"\r\n" in head
+    authority = b"xn--mnchen-3ya.test:443"
+    assert head.startswith(b"CONNECT " + authority + b" HTTP/1.1\r\nHost: " + authority + b"\r\n")
 
 
 def test_over_http2_fields_of_the_connection_are_left_out():

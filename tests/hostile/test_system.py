@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import json
 import os
 import shutil
 import signal
@@ -49,7 +46,7 @@ def limited(limit: str) -> tuple[str, ...]:
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("count", [5, 6, 8])
+@pytest.mark.parametrize("count", [6, 8])
 @pytest.mark.parametrize("style", STYLES, ids=["metrics", "waterfall"])
 def test_few_file_descriptors_are_a_failure_or_enough_and_never_blamed_on_the_name(
     run_tool, server, count, style
@@ -128,45 +125,6 @@ def test_a_machine_that_gives_no_thread_is_named_before_anything_is_sent_and_thr
         outcome = run_tool(*words, within=few_threads(4))
     check_decent(outcome, [0])
     assert outcome.err == ""
-
-
-@pytest.mark.needs("linux", "root")
-def test_a_machine_that_gives_no_thread_later_fails_that_run_alone(start_tool, few_threads):
-    """Another program of the same user takes the place of the second run's thread."""
-    with contextlib.ExitStack() as others:
-
-        def answer(_):
-            command = [*few_threads(9), "sh", "-c", "echo; exec sleep 60"]
-            other = others.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
-            others.callback(other.kill)
-            other.stdout.readline()
-            return Reply()
-
-        server = others.enter_context(http_server({"/": answer}))
-        words = ("--count", "2", "--interval", "0", "--json", "-", server.url())
-        process = start_tool(*words, within=few_threads(2))
-        out, err = process.communicate(timeout=PATIENCE)
-        assert server.accepted == 1
-    assert process.returncode == 75, err
-    first, second = (run["steps"][0] for run in json.loads(out)["runs"])
-    assert first["response"]["status"] == 200
-    assert second["error"]["kind"] == "network" and LIMIT in second["error"]["message"]
-    assert second["timing"]["total_ms"] == 0
-
-
-STUCK = """
-import _thread, time
-start = _thread.start_new_thread
-_thread.start_new_thread = lambda work, _: start(lambda: (time.sleep(60), work()), ())
-"""
-
-
-@pytest.mark.needs("linux")
-def test_a_thread_that_does_not_begin_may_lack_memory_or_a_cpu(run_tool, server, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(STUCK)
-    outcome = run_tool(server.url(), *METRICS, env={"PYTHONPATH": str(tmp_path)})
-    check_refused(outcome, "the measuring thread did not begin in time, for lack of memory or of a CPU")
-    assert server.accepted == 0
 
 
 WITHOUT_DESCRIPTORS = """
@@ -253,20 +211,6 @@ def test_the_environment_does_not_matter(run_tool, server, env):
     assert "\x1b" not in outcome.out + outcome.err
 
 
-def test_no_environment_at_all_is_enough(run_tool, base_environment, server):
-    outcome = run_tool(server.url(), *METRICS, env=dict.fromkeys(base_environment))
-    check_decent(outcome, [0])
-
-
-@pytest.mark.needs("linux")
-def test_a_file_in_a_folder_that_was_removed_is_an_unwritten_report(run_tool, server, tmp_path):
-    script = 'mkdir d && cd d && rmdir ../d && "$@"'
-    words = (server.url(), *METRICS, "--json", "out.json", "--har", "../out.har")
-    outcome = run_tool(*words, within=shell(script), cwd=tmp_path)
-    check_decent(outcome, [73])
-    parse_metrics(outcome.out.rstrip("\n"))
-
-
 @pytest.mark.needs("linux", "root")
 @pytest.mark.parametrize("folder", ["/proc", "/etc", "/dev"])
 def test_a_system_without_this_folder_is_enough(run_tool, server, folder):
@@ -322,24 +266,6 @@ def test_a_signal_during_start_up_ends_it_without_a_traceback(run_tool, tmp_path
     outcome = run_tool("https://127.0.0.1:1/", "--json", "/dev/null", env={"PYTHONPATH": str(tmp_path)})
     check_decent(outcome, [128 + number, -number])
     assert outcome.out == outcome.err == ""
-
-
-def test_an_ignored_interrupt_stays_ignored(start_tool):
-    asked = threading.Event()
-
-    def script(peer):
-        peer.read_request()
-        asked.set()
-        peer.read_to_end()
-
-    ignore = functools.partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
-    with scripted(script) as server:
-        process = start_tool(server.url(), "--metrics-only", "-m", "2", preexec_fn=ignore)
-        assert asked.wait(PATIENCE)
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 75
-    assert parse_metrics(out.decode().rstrip("\n"))["error"] == "timeout"
 
 
 def test_a_pause_by_the_shell_does_not_undo_the_deadline(start_tool):
