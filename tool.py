@@ -312,8 +312,7 @@ LARGEST_OPTIONS = 40  # bytes of TCP's options, by which a full segment may be s
 SMALL_PACKET = 1200  # bytes that get through everywhere: IPv6 does not go below an MTU of 1,280
 JUMBO_FRAME = 9000  # bytes: what carries more is this machine's own loopback
 
-# RFC 9110 section 5.6.2
-TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110 section 5.6.2
 
 # Fields whose value is a credential, which a report attached to a ticket must not show: these, all that have
 # one of SECRET_WORDS in their name, and those of which a part between hyphens is one of SECRET_PARTS, or key.
@@ -1089,11 +1088,6 @@ def cookie_names(headers: Iterable[Header], name: str) -> list[str]:
     return [pair.partition("=")[0].strip() for pair in pairs if "=" in pair]
 
 
-def is_token(text: bytes) -> bool:
-    """Tell whether a text is a token (RFC 9110 section 5.6.2)."""
-    return bool(text) and not text.translate(None, TOKEN)
-
-
 def parse_digits(text: bytes | str, base: int = 10, most: float = math.inf) -> int | None:
     """Read a whole number from outside: ASCII digits alone, none of what int() takes too (+5, 1_0, 0x5) or
     str.isdigit() (５, ²). None for all else, and for more than `most`.
@@ -1801,10 +1795,8 @@ def parse_header(where: str, text: str) -> Header:
     name, colon, value = text.partition(":")
     if not colon and text.endswith(";"):
         name, colon = text[:-1], ":"
-    if not colon:
-        raise UsageError(f"{where}: this header has no colon: expected 'Name: value'")
-    if not is_token(os.fsencode(name)):
-        raise UsageError(f"{where}: the text before the colon is no header name: expected 'Name: value'")
+    if not colon or not re.fullmatch(TOKEN, name):
+        raise UsageError(f"{where}: this header does not begin with a name and a colon: 'Name: value'")
     if re.search(r"[\r\n\0]", value):
         raise UsageError(f"{where}: the value of header '{name}' holds a line break or NUL")
     if name.lower() == "transfer-encoding":
