@@ -1472,8 +1472,6 @@ def read_slo_file(path: str, seconds: float) -> dict[str, float | Allowance]:
 
 def parse_budgets(inline: Sequence[str], path: str | None, seconds: float) -> dict[str, float | Allowance]:
     """Merge --slo over --slo-file; raises SloError."""
-    if not all(text.strip() for text in inline):
-        raise SloError("Empty SLO specification: expected KEY=MS[,KEY=MS], for example ttfb=500,total=2000")
     thresholds = {} if path is None else read_slo_file(path, seconds)
     thresholds.update(parse_slo(entry for text in inline for entry in text.split(",")))
     return {key: thresholds[key] for keys in BUDGET_KEYS.values() for key in keys if key in thresholds}
@@ -4416,7 +4414,7 @@ def read_headers(reader: Reader, log: Log) -> tuple[Header, ...]:
     fields: list[tuple[str, list[bytes]]] = []
     size, skipped = 0, b""
     for _ in range(MAX_HEADER_LINES + 1):
-        line = reader.line(MAX_HEADER_BYTES - size)
+        line = reader.line(MAX_HEADER_BYTES)
         size += len(line) + 2
         if size > MAX_HEADER_BYTES:
             raise protocol_error(f"the header section is larger than {MAX_HEADER_BYTES >> 20} MiB")

@@ -42,7 +42,9 @@ def thresholds(result):
 # --- malformed specifications ---------------------------------------------------------------------
 
 MALFORMED = {  # what is given: what is said of it
-    **dict.fromkeys(["total=1,,dns=1", "=5", "total=1=2", "total=5 ms", "total=1e308s", "total=1\x1b"], ""),
+    **dict.fromkeys(
+        ["", "total=1,,dns=1", "=5", "total=1=2", "total=5 ms", "total=1e308s", "total=1\x1b"], ""
+    ),
     "[red]x[/red]=5": "Unknown SLO key '[red]x[/red]'",
     "total=1, ttfb ": "Missing '=' in SLO entry 'ttfb'",
     "dns=1,tls=2, DNS =1": "Duplicate",
