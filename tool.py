@@ -3858,7 +3858,7 @@ class SocketStream(Stream):
         if not counter_at(info, DISORDER):  # nothing ever came before its turn: only this process was late
             return arrived
         readable = max(arrived, self.arrived)  # not before the bytes before them
-        if self._waited:
+        if self._waited and noticed - arrived > FRESH_NS:
             readable = max(readable, noticed - counter_at(info, QUIET) * 1_000_000)
         self._find_gap(info, count, arrived, readable, waited_long)
         return readable
