@@ -429,6 +429,9 @@ def test_healthy_uploads_slow_lines_and_kept_connections_are_not_said_to_be_ill(
     body = lab.folder / "body"
     body.write_bytes(b"x" * 10_000_000)
     lab.misses(*KNOWN - HEALTHY, ask=lambda: lab.read("-d", f"@{body}", url + "/"))
+    body.write_bytes(b"x" * 500_000)
+    found = lab.misses(*KNOWN - HEALTHY, ask=lambda: lab.read("-d", f"@{body}", url + "/"))
+    assert re.fullmatch("sending 488.4 KB took 1.* Mbit/s, in round trips of 2.* ms", found["upload"]["text"])
     lab.way.change(rules=[Rule("down", "any", 0, "rate", 125_000)])
     lab.misses(*KNOWN - HEALTHY, ask=lambda: lab.read(url + "/body"))
     lab.misses(*KNOWN - HEALTHY, ask=lambda: read_warm(lab, url + "/body"))
