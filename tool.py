@@ -5879,18 +5879,17 @@ class Way:
             self._exchanges: dict[str, Exchange] = {"http/1.1": Http1Exchange(setup)}
             if "h2" in setup.protocols:
                 self._exchanges["h2"] = Http2Exchange(setup)
+            self._log.asks_resolver = any(hop.asks_resolver for hop in self._hops)
+            for below, hop in zip(self._hops, self._hops[1:]):
+                hop.below = below
+            for hop in self._hops:
+                hop.prepare()
         else:
             last = idle._log.exchange
             assert last
             self._stream, self._hops = idle._stream, idle._hops
             self._exchanges = {self._stream.alpn or "http/1.1": type(last)(setup, last.reader)}
         self._log.hop_phases = tuple(hop.phase for hop in self._hops)
-        if not idle:
-            self._log.asks_resolver = any(hop.asks_resolver for hop in self._hops)
-            for below, hop in zip(self._hops, self._hops[1:]):
-                hop.below = below
-            for hop in self._hops:
-                hop.prepare()
 
     def resume(self, idle: Way) -> str | None:
         """Take over an idle connection, just before the clock starts. Return why it takes no more requests,
@@ -8161,10 +8160,6 @@ def summary_lines(report: Report, compact: bool) -> Iterator[str]:
         yield f"Summary {summary.number}: " + " ".join(tokens)
 
 
-def note_texts(step: Step) -> Iterator[str]:
-    yield from (f"in step {step.number} {sentence}" for sentence in step_notes(step))
-
-
 def status_text(state: RunState) -> str:
     """Say what a run is doing."""
     current = state.current
@@ -8608,18 +8603,6 @@ def har_page(run: Run) -> dict[str, Any]:
     }
 
 
-def har_document(report: Report) -> dict[str, Any]:
-    """Return a HAR 1.2 log without its entries."""
-    return {
-        "log": {
-            "version": "1.2",
-            "creator": {"name": "httphases", "version": __version__},
-            "pages": list(map(har_page, report.runs)),
-            "entries": [],
-        }
-    }
-
-
 def har_timings(timing: Timing) -> dict[str, float]:
     """Return HAR's phases in ms, -1 for what does not apply: connect holds ssl, wait begins after send."""
     dns, connect, tls, wait, xfer = (spent or 0 for spent in timing[:5])
@@ -8640,21 +8623,17 @@ def cookie_list(headers: Iterable[Header], name: str) -> list[dict[str, str]]:
     return [{"name": cookie, "value": "***"} for cookie in cookie_names(headers, name) if cookie]
 
 
-def query_fields(url: str) -> list[tuple[str, str]]:
-    """Return the parameters of a URL's query, no more than MAX_QUERY_FIELDS."""
-    query = "&".join(url.partition("?")[2].split("&", MAX_QUERY_FIELDS)[:MAX_QUERY_FIELDS])
-    return urllib.parse.parse_qsl(query, keep_blank_values=True)
-
-
 def har_request(step: Step) -> dict[str, Any]:
-    """Return what was asked. Of the body it has the size alone."""
+    """Return what was asked: of the query MAX_QUERY_FIELDS parameters at most, of the body the size alone."""
+    query = "&".join(step.url.partition("?")[2].split("&", MAX_QUERY_FIELDS)[:MAX_QUERY_FIELDS])
+    pairs = urllib.parse.parse_qsl(query, keep_blank_values=True)
     request: dict[str, Any] = {
         "method": step.request.method,
         "url": step.url,
         "httpVersion": "HTTP/2" if step.network.tls.alpn == "h2" else "HTTP/1.1",
         "cookies": cookie_list(step.sent_headers, "cookie"),
         "headers": header_list(step.sent_headers),
-        "queryString": [{"name": name, "value": value} for name, value in query_fields(step.url)],
+        "queryString": [{"name": name, "value": value} for name, value in pairs],
         "headersSize": -1,
         "bodySize": len(step.request.data),
     }
@@ -8748,8 +8727,10 @@ def json_export(report: Report) -> Iterator[bytes]:
 
 
 def har_export(report: Report) -> Iterator[bytes]:
+    creator, pages = {"name": "httphases", "version": __version__}, list(map(har_page, report.runs))
     entries = (har_entry(step) for run in report.runs for step in run.steps)
-    return to_json(har_document(report), map(json_text, entries))
+    log = {"version": "1.2", "creator": creator, "pages": pages, "entries": []}
+    return to_json({"log": log}, map(json_text, entries))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -8917,20 +8898,16 @@ def error_type(step: Step) -> str | None:
     return None
 
 
-def step_server(step: Step) -> dict[str, object]:
-    """Return the host and port of a step; nothing if a redirect led to something else."""
-    if step.error and step.error.kind == "redirect":
-        return {}
-    return {"server.address": step.request.url.host, "server.port": step.request.url.port}
-
-
 def step_attributes(step: Step) -> dict[str, object]:
     """Return the attributes of a step's span, without a query: it may hold secrets. A peer may be a proxy."""
     network, route, response, tls = step.network, step.route, step.response, step.network.tls
+    led_astray = step.error and step.error.kind == "redirect"
+    host, port = (None, None) if led_astray else step.request.url.place
     return {
         "http.request.method": step.request.method,
         "url.full": without_query(step.url.partition("#")[0]),
-        **step_server(step),
+        "server.address": host,
+        "server.port": port,
         "http.request.resend_count": step.number - 1 or None,
         "error.type": error_type(step),
         "httphases.step_number": step.number,
@@ -9102,11 +9079,6 @@ if TYPE_CHECKING:
     Block = Line | Fields | Table | Panel
 
 
-def table_width(rows: Iterable[Sequence[str]]) -> int:
-    """Return the columns of the terminal that a table of these cells takes, in a frame."""
-    return sum(max(map(len, column)) + 3 for column in zip(*rows)) + 1
-
-
 def row_of(cells: Iterable[str], tone: str = "") -> Spans:
     return tuple(Span(cell, tone) for cell in cells)
 
@@ -9265,7 +9237,7 @@ def response_rows(step: Step) -> Iterator[Row]:
         if step.page and not step.good:
             yield "It says", step.page
         yield from claim_rows(response)
-    yield from (("Note", Span(note, "warn")) for note in note_texts(step))
+    yield from (("Note", Span(note, "warn")) for note in step_notes(step))
 
 
 def why_rows(error: Failure, often: str = "") -> Iterator[Row]:
@@ -9719,7 +9691,7 @@ def fitting_table(table: Sequence[Mapping[str, str]], headings: Sequence[str], w
     for left_out in ("", *LEFT_OUT):
         headings = [each for each in headings if each != left_out]
         rows = [[cells[each] for each in headings] for cells in table]
-        if table_width([headings, *rows]) <= width:
+        if sum(max(map(len, column)) + 3 for column in zip(headings, *rows)) < width:  # in a frame
             break
     return Table(headings, [each for each in headings if each not in TEXTS], list(map(row_of, rows)))
 
@@ -10323,7 +10295,7 @@ def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
             title = step_title(step.number, turn).replace("Run", "run").replace("Step", "step")
             say(f"error: {title}: {step.error.message.rstrip('.')}. {step.error.hint}")
         if options.style != "waterfall" and turn is None:
-            warn(options, *note_texts(step))
+            warn(options, *(f"in step {step.number} {note}" for note in step_notes(step)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -10562,13 +10534,6 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
 
 # ---------------------------------------------------------------------------------------------------------
 # 30c. Main, from argv to exit code. Signals; where errors become codes.
-def prepare_side(side: Variant, pool: ConnectionPool) -> None:
-    """Read what a side needs, so that a UsageError is raised now, and not in a later run."""
-    url = side.options.request.url
-    if url.secure and side.name:  # else the first step tells
-        pool.contexts(side.name).get(target_role(url, side.options), ("http/1.1",))
-
-
 def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store: TakeStore) -> int:
     options = parse_options(argv, environ, choose_width(sys.stdout, environ))
     warn(options, *options.warnings)
@@ -10577,9 +10542,11 @@ def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store:
         contexts.start(target_role(options.request.url, options))
     rich = import_ahead(options)
     pool = ConnectionPool(contexts, options)
-    for number, side in enumerate(options.sides or [Variant(None, options)]):
+    for number, side in enumerate(options.sides):  # so that a UsageError is raised now, not in a later run
+        url = side.options.request.url
         try:
-            prepare_side(side, pool)
+            if url.secure:
+                pool.contexts(side.name).get(target_role(url, side.options), ("http/1.1",))
         except UsageError as error:
             raise UsageError(f"--versus {number}: {error.message}" if number else error.message) from None
     return run_series(options, pool, rich)

@@ -134,7 +134,7 @@ def test_a_line_of_the_header_without_a_name_is_skipped_and_noted(call_tool):
     result, step = measured(call_tool, answer, "-H", "Authorization: Bearer hunter2-hunter2")
     found = [header["name"] for header in step["response"]["headers"]]
     assert (result.code, found) == (0, ["X-A", "X-B", "Content-Length"])
-    note = "in step 1 a header line without a name was skipped: 'PHP Warning: no *** {0}'"
+    note = "a header line without a name was skipped: 'PHP Warning: no *** {0}'"
     assert note in " ".join(result.err.split())
 
 
@@ -142,7 +142,7 @@ def test_more_bytes_than_the_length_says_are_noted(call_tool):
     for status, size, said in ((200, 4, 4), (200, 0, 0), (304, 0, 9)):
         answer = f"HTTP/1.1 {status} X\r\nContent-Length: {said}\r\n\r\nhello\n"
         result, step = measured(call_tool, answer)
-        note = f"in step 1 {6 - size} bytes or more came behind the end of the answer"
+        note = f"{6 - size} bytes or more came behind the end of the answer"
         assert (result.code, step["response"]["bytes"]) == (0, size)
         err = " ".join(result.err.split())
         assert note in err and (f"{note}: its Content-Length is too small" in err) is (size == said)
