@@ -7630,7 +7630,7 @@ def upload(case: Case) -> Found:
     if size > case.segment and took >= max(least, case.wait / 2):
         text = f"sending {size_text(size)} took {length_text(took)}: {rate_text(size, took)}"
         cause = "this machine's way out or the path"
-        if not case.lost["wait"] and took <= case.trips("wait"):
+        if not case.paced and took < case.trips("wait") + WORTH_US:
             cause = f"in round trips of {time_text(case.trip)}"
         text += f", {cause}{small_loss(case, 'wait')}"
         yield Finding("upload", "wait", took - case.trip, "seen", text)
