@@ -6964,7 +6964,6 @@ class Summary:
         self.variant = first.turn.variant
         self.number = first.number
         self.urls = list(dict.fromkeys(step.url for step in steps))
-        self.method = first.request.method
         self.newest = steps[-1]
         self.runs = len(steps)
         self.late = sum(step.turn.late_us is not None for step in steps)
@@ -6997,16 +6996,6 @@ class Summary:
         """Return the newest step with a response, a good one if there is one; None without any."""
         newest = [step for step in reversed(self._steps) if step.response]
         return next((step for step in newest if step.good), newest[0] if newest else None)
-
-    @property
-    def title(self) -> str:
-        url = clip(self.urls[0]) if len(self.urls) == 1 else f"various ({len(self.urls)} URLs)"
-        return f"{self.method} {url}"
-
-    @property
-    def largest_code(self) -> int | None:
-        """Return the largest status, also of responses that were cut short."""
-        return max((step.response.status for step in self._steps if step.response), default=None)
 
     @property
     def certificate(self) -> Certificate | None:
@@ -8807,7 +8796,7 @@ def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
         "request_success": int(not (summary.failed or summary.bad_status)),
         "request_ttfb_seconds": stats["ttfb"]["median"],
         "request_elapsed_seconds": stats["total"]["median"],
-        "response_status_code": summary.largest_code,
+        "response_status_code": max(summary.statuses, default=None),
     }
     if newest.turn == report.by_variant[summary.variant][-1].turn:
         network = newest.network
@@ -8879,8 +8868,6 @@ def any_value(value: object) -> dict[str, Any]:
         return {"intValue": str(value)}
     if isinstance(value, float):
         return {"doubleValue": value}
-    if isinstance(value, (list, tuple)):
-        return {"arrayValue": {"values": [any_value(each) for each in value]}}
     return {"stringValue": whole_characters(clip(str(value)))}
 
 
@@ -9007,6 +8994,7 @@ def otlp_export(report: Report) -> Iterator[bytes]:
 # 28a. Views. Report -> neutral blocks, for any painter: what these are, and the rows of one step.
 LEVELS = " ▁▂▃▄▅▆▇█"
 LABEL = 15  # columns of a label
+MOST_LISTED = 8  # of several things of a kind
 
 
 class Span(NamedTuple):
@@ -9125,7 +9113,7 @@ def chain_text(chain: Sequence[Certificate]) -> str:
 def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[Row]:
     """Show the attempts to connect, unless there was only one, and it succeeded."""
     if len(attempts) > 1 or any(attempt.error for attempt in attempts):
-        for attempt in attempts[:8]:
+        for attempt in attempts[:MOST_LISTED]:
             words = f"{attempt.ip}: {attempt.error or 'connected'} after {attempt.duration_us / 1000:.2f} ms"
             yield "Attempt", Span(words, "warn" if attempt.error else "")
 
@@ -9171,7 +9159,7 @@ def network_rows(step: Step) -> Iterator[Row]:
         yield "Socket", route.unix_socket
     yield from (("Note", Span(note, "warn")) for note in lookup_notes(step) if note)
     if len(network.addresses) > 1:
-        yield "Resolved", and_more(network.addresses, 8, ", …")
+        yield "Resolved", and_more(network.addresses, MOST_LISTED, ", …")
     yield from attempt_rows(network.attempts)
     if route.proxy:
         yield "Proxy", f"{route.proxy.shown} (from {route.source})"
@@ -9221,7 +9209,7 @@ def response_rows(step: Step) -> Iterator[Row]:
         how = f"{how} in {time_text(spent, 2)} of the wait" if whole else "not sent whole"
         yield "Request", f"body of {body}, {how}"
     if step.interim:
-        yield "Interim", ", ".join(str(status) for status in step.interim[:20])
+        yield "Interim", and_more(list(map(str, step.interim)), MOST_LISTED, ", …")
     if response:
         body = amount_text(step.body_bytes, response.get("content-encoding"), step.timing.xfer)
         status = f"{response.status} {clip(response.reason)}".strip()
@@ -9357,7 +9345,6 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 28c. Views of a series. A header, how the times lie, and what is odd.
-SHOWN_ROWS = 8  # of runs, one after the other
 OVER_TIME_RUNS, OVER_TIME_CELLS = 20, 40  # a series of so many good runs has a strip; its most cells
 LEAST_CHANGE, LEAST_CHANGE_US = 0.05, 1_000  # of its medians: less is not drawn
 
@@ -9483,7 +9470,7 @@ def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row
     # A time that a run had: the median of an even number may lie between two kinds of slow.
     own, usual = (nearest_rank(sorted(times_of("total", part)), 50) for part in (slow.runs, slow.others))
     counts = f"{len(slow.runs)} of {plural(len(summary.used), 'run')}"
-    listed = and_more(list(map(row_text, slow.rows)), SHOWN_ROWS, ", …")
+    listed = and_more(list(map(row_text, slow.rows)), MOST_LISTED, ", …")
     often = "median " if len(slow.runs) > 1 else ""
     words = f"{counts}, {often}{whole_ms(own)} ms, the others {whole_ms(usual)}: run {listed}"
     yield "Slow", Span(words, "slow")
@@ -9548,7 +9535,9 @@ def varying(summary: Summary) -> dict[str, collections.Counter[str]]:
 
 def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Block]:
     """Show the runs of one step together."""
-    yield row_of((f"Step {summary.number}: ", summary.title), "strong")
+    url, *more = summary.urls
+    url = f"various ({len(summary.urls)} URLs)" if more else clip(url)
+    yield row_of((f"Step {summary.number}: ", f"{summary.newest.request.method} {url}"), "strong")
     odd = summary.failed or summary.bad_status
     yield Span(series_title(summary, report), "bad" if odd else "")
     used = summary.used
@@ -9559,7 +9548,7 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
             rows = [row for row in rows if row[0] not in (*counts, "It says")]  # see `page_rows`
             for label, count in counts.items():
                 values = [f"{value} ×{often}" for value, often in count.most_common()]
-                rows.append((label, and_more(values, 8, ", …")))
+                rows.append((label, and_more(values, MOST_LISTED, ", …")))
             yield Fields(rows)
         yield from spread_blocks(summary)
         yield Fields(over_time_rows(used if used[0].good else [], width))
@@ -9576,7 +9565,7 @@ def reason_rows(steps: Iterable[Step]) -> Iterator[Row]:
 def page_rows(steps: Iterable[Step]) -> Iterator[Row]:
     """Quote an error page for each status."""
     pages = {step.response.status: step.page for step in steps if step.response and step.page}
-    for status, page in islice(sorted(pages.items()), SHOWN_ROWS):
+    for status, page in islice(sorted(pages.items()), MOST_LISTED):
         yield "It says", f"{status}: {page}"
 
 
@@ -9597,7 +9586,7 @@ def not_good_rows(report: Report) -> Iterator[Row]:
             told += [] if row[0].good else [f"{row_text(row)} ({labels})"]
         if bad:
             name = f"{variant}: " if variant else ""
-            listed = and_more(told, SHOWN_ROWS, ", …")
+            listed = and_more(told, MOST_LISTED, ", …")
             words = f"{name}{len(bad)} of {plural(len(steps), noun)}: {noun} {listed}{advice}"
             yield "Not good", Span(words, "bad")
             companion = find_companion(bad, good)
