@@ -110,15 +110,8 @@ class Result(NamedTuple):
     raw: str
     """All of stderr, for `err` to read."""
     seconds: float
-    kept: float = 0.0
-    """Seconds of these for which others had the CPUs that it, or its test, wanted."""
     peak_mib: float = 0.0
     """The most memory that it held when it last wrote something, where Linux tells."""
-
-    @property
-    def own_seconds(self) -> float:
-        """Return how long it took by its own doing, whatever else the machine had to do."""
-        return self.seconds - self.kept
 
     @property
     def err(self) -> str:
@@ -265,31 +258,6 @@ def peak_memory(process: int) -> float:
     return int(found[1]) / 1024 if found else 0.0
 
 
-def run_delay(task: str) -> float:
-    """Return how long (s) a task below /proc was kept waiting for a CPU; 0 where Linux does not tell."""
-    try:
-        return int(Path("/proc", task, "schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
-
-
-def own_delay() -> float:
-    return run_delay(f"self/task/{threading.get_native_id()}")
-
-
-def delay_at_end(process: subprocess.Popen) -> float:
-    """Wait until a process has ended, and return how long (s) it was kept waiting for a CPU."""
-    late = threading.Timer(PATIENCE, process.kill)
-    late.start()
-    delay = 0.0
-    if sys.platform == "linux":
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # once it is reaped, nobody knows
-        delay = run_delay(str(process.pid))
-    process.wait()
-    late.cancel()
-    return delay
-
-
 @contextlib.contextmanager
 def piped(data: bytes | None) -> Iterator[int]:
     """Give a pipe to read `data` from; without data, what has none."""
@@ -313,10 +281,10 @@ def piped(data: bytes | None) -> Iterator[int]:
 
 def run_to_end(
     command: list[str], streams: str, columns: int, timeout: float, **settings: Any
-) -> tuple[int, bytes, bytes, float, float]:
+) -> tuple[int, bytes, bytes, float]:
     """Run `command` with the named streams ("", "out", "err", "out err") on pseudo-terminals.
 
-    Return its code, what it wrote to each, how long (s) it was kept waiting for a CPU, and its memory (MiB).
+    Return its code, what it wrote to each, and its memory (MiB).
     """
     pairs = [open_terminal(columns) if name in streams.split() else os.pipe() for name in ("out", "err")]
     (out, out_end), (err, err_end) = pairs
@@ -326,8 +294,7 @@ def run_to_end(
     sources = {out: bytearray(), err: bytearray()}
     try:
         peak = read_all(process, sources, timeout)
-        delay = delay_at_end(process)
-        return process.returncode, bytes(sources[out]), bytes(sources[err]), delay, peak
+        return process.wait(timeout), bytes(sources[out]), bytes(sources[err]), peak
     finally:
         process.kill()
         process.wait()
@@ -375,13 +342,13 @@ def run_tool(
         if without:
             block(WITHOUT.union(without), tmp_path_factory.mktemp("absent"), whole)
         with piped(stdin) as source:
-            start, kept = time.monotonic(), own_delay()
-            code, out, err, delay, peak = run_to_end(
+            start = time.monotonic()
+            code, out, err, peak = run_to_end(
                 command, terminal or "", columns, timeout, env=whole, cwd=cwd, stdin=source
             )
-            seconds, kept = time.monotonic() - start, own_delay() - kept + delay
+            seconds = time.monotonic() - start
         texts = [data.decode("utf-8", "surrogateescape") for data in (out, err)]
-        return ended(Result(words, code, texts[0], texts[1], seconds, kept, peak))
+        return ended(Result(words, code, texts[0], texts[1], seconds, peak))
 
     return run
 
@@ -409,25 +376,19 @@ def call_tool(base_environment: dict[str, str]) -> Iterator[Callable[..., Result
 def call_main(main: Callable[..., int], words: tuple[str, ...], env: dict[str, str]) -> Result:
     """Call `main` with streams and an environment of its own, in a thread, so that it cannot hang a test."""
     codes: list[int] = []
-    kept: list[float] = []
-
-    def work() -> None:
-        codes.append(main(words))
-        kept.append(own_delay())
-
     with contextlib.ExitStack() as changed:
         out, err = (changed.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(2))
         changed.enter_context(contextlib.redirect_stdout(out))
         changed.enter_context(contextlib.redirect_stderr(err))
         changed.enter_context(mock.patch.dict(os.environ, env, clear=True))
-        thread = threading.Thread(target=work, daemon=True)
+        thread = threading.Thread(target=lambda: codes.append(main(words)), daemon=True)
         start = time.monotonic()
         thread.start()
         thread.join(PATIENCE)
         seconds = time.monotonic() - start
         assert not thread.is_alive(), f"the program did not end: {words}"
         assert codes, f"the program raised an exception: {words}"
-        return Result(words, codes[0], read_back(out), read_back(err), seconds, kept[0])
+        return Result(words, codes[0], read_back(out), read_back(err), seconds)
 
 
 def read_back(stream: TextIO) -> str:
@@ -530,34 +491,20 @@ def http2(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Ite
 
 @pytest.fixture(scope="session")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """An HTTP proxy."""
+    """An HTTP proxy that asks for a password."""
     with http_proxy(tmp_path_factory.mktemp("proxy")) as program:
         yield program
 
 
 @pytest.fixture(scope="session")
-def proxy_with_password(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """An HTTP proxy that asks for `user:secret`."""
-    with http_proxy(tmp_path_factory.mktemp("proxy"), credentials="user:secret") as program:
-        yield program
-
-
-@pytest.fixture(scope="session")
 def proxy_over_tls(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Any]:
-    """An HTTP proxy that is itself spoken to over TLS."""
-    with http_proxy(tmp_path_factory.mktemp("proxy"), certificate=authority.certificate()) as program:
+    """The same, spoken to over TLS."""
+    with http_proxy(tmp_path_factory.mktemp("proxy"), authority.certificate()) as program:
         yield program
 
 
 @pytest.fixture(scope="session")
 def socks5(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A SOCKS5 proxy."""
+    """A SOCKS5 proxy that asks for a password."""
     with socks5_proxy(tmp_path_factory.mktemp("socks5")) as program:
-        yield program
-
-
-@pytest.fixture(scope="session")
-def socks5_with_password(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A SOCKS5 proxy that asks for `user:secret`."""
-    with socks5_proxy(tmp_path_factory.mktemp("socks5"), credentials="user:secret") as program:
         yield program

@@ -20,7 +20,6 @@ import itertools
 import json
 import os
 import random
-import re
 import select
 import shutil
 import socket
@@ -68,19 +67,19 @@ def can_listen(host: str) -> bool:
     return True
 
 
-def listen(host: str, backlog: int = 100, port: int = 0) -> socket.socket:
+def listen(host: str, port: int = 0) -> socket.socket:
     """Open a listening socket on a port of `host`, a free one unless it is named; or on a unix socket."""
     if "/" in host:
         local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         local.bind(host)
-        local.listen(backlog)
+        local.listen(100)
         return local
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     if port:  # where a server was before
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((host, port))
-    listener.listen(backlog)
+    listener.listen(100)
     return listener
 
 
@@ -238,8 +237,8 @@ class Server:
 class _Acceptor:
     """The threads behind a Server: one that accepts, one for each connection."""
 
-    def __init__(self, listener: socket.socket, server: Server, serve: Script, delay: float) -> None:
-        self.listener, self.server, self.serve, self.delay = listener, server, serve, delay
+    def __init__(self, listener: socket.socket, server: Server, serve: Script) -> None:
+        self.listener, self.server, self.serve = listener, server, serve
         self.stopped = threading.Event()
         self.peers: list[Peer] = []
         self.threads: list[threading.Thread] = []
@@ -249,9 +248,6 @@ class _Acceptor:
 
     def accept(self) -> None:
         go_first()
-        while self.delay and not somebody_calls(self.server.port) and not self.stopped.wait(0.01):
-            pass
-        self.stopped.wait(self.delay)
         while not self.stopped.is_set():
             ready, _, _ = select.select([self.listener, self.wake_read], [], [])
             if self.listener not in ready or self.stopped.is_set():
@@ -305,12 +301,6 @@ def fill_queue(listener: socket.socket, held: contextlib.ExitStack) -> None:
     skip("this system answers every SYN, however full the queue")
 
 
-def somebody_calls(port: int) -> bool:
-    """Tell whether a SYN to `port` of an IPv4 address is waiting for its answer, as Linux lists it."""
-    sent = re.compile(rf"^ *\d+: [0-9A-F]+:[0-9A-F]+ [0-9A-F]+:{port:04X} 02 ", re.MULTILINE)
-    return sent.search(Path("/proc/net/tcp").read_text()) is not None
-
-
 @contextlib.contextmanager
 def scripted(
     script: Script,
@@ -319,14 +309,11 @@ def scripted(
     port: int = 0,
     tls: ssl.SSLContext | None = None,
     tls_delay: float = 0.0,
-    accept_delay: float = 0.0,
 ) -> Iterator[Server]:
     """Serve every connection by `script(peer)`; the connection is closed when the script returns.
 
     An exception in the script, a failed assertion say, is raised again when the block ends. `host` may be the
-    path of a unix socket. `tls_delay` is slept before the handshake is answered. With an `accept_delay`
-    (Linux, IPv4) the first SYN has to wait for so long, until its kernel sends it again; the first
-    connections are then empty ones that filled the queue.
+    path of a unix socket. `tls_delay` is slept before the handshake is answered.
     """
 
     def serve(peer: Peer) -> None:
@@ -337,16 +324,12 @@ def scripted(
             peer.secure(tls)
         script(peer)
 
-    with contextlib.ExitStack() as held:
-        listener = listen(host, 0 if accept_delay else 100, port)
-        server = Server(listener, "http" if tls is None else "https")
-        if accept_delay:
-            fill_queue(listener, held)
-        acceptor = _Acceptor(listener, server, serve, accept_delay)
-        try:
-            yield server
-        finally:
-            acceptor.close()
+    server = Server(listener := listen(host, port), "http" if tls is None else "https")
+    acceptor = _Acceptor(listener, server, serve)
+    try:
+        yield server
+    finally:
+        acceptor.close()
     if server.script_errors:
         raise server.script_errors[0]
 
@@ -623,6 +606,10 @@ def dns_server(
 # --- programs nobody here wrote -------------------------------------------------------------------
 
 
+LOGIN = "user:secret"
+"""What the proxies ask for."""
+
+
 class Program(NamedTuple):
     """A server program that is running on loopback: its scheme, its port, the file with its output."""
 
@@ -633,6 +620,11 @@ class Program(NamedTuple):
     def url(self, path: str = "/", host: str = "127.0.0.1") -> str:
         """The URL of `path` there, or of the whole program as `--proxy` takes it when `path` is empty."""
         return f"{self.scheme}://{host}:{self.port}{path}"
+
+    @property
+    def by_login(self) -> str:
+        """The URL of a proxy with `LOGIN`."""
+        return self.url("", f"{LOGIN}@127.0.0.1")
 
 
 def _read_port(path: Path) -> int | None:
@@ -704,16 +696,13 @@ def http2_server(
 
 
 @contextlib.contextmanager
-def http_proxy(
-    folder: Path, *, credentials: str | None = None, certificate: Path | None = None
-) -> Iterator[Program]:
-    """Run proxy.py: absolute-form requests and CONNECT, with `user:password` and over TLS when given."""
+def http_proxy(folder: Path, certificate: Path | None = None) -> Iterator[Program]:
+    """Run proxy.py, over TLS with a certificate: absolute-form requests and CONNECT, by `LOGIN`."""
     need("proxy", "proxy.py, the HTTP proxy, is not installed")
     port_file = folder / "proxy.port"
     options = "--hostname 127.0.0.1 --port 0 --num-workers 1 --num-acceptors 1 --log-level ERROR"
     command = ["-m", "proxy", *options.split(), "--port-file", str(port_file), "--data-dir", str(folder)]
-    if credentials:
-        command += ["--basic-auth", credentials]
+    command += ["--basic-auth", LOGIN]
     if certificate:
         command += ["--cert-file", str(certificate), "--key-file", str(certificate)]
     with _program("https" if certificate else "http", command, port_file) as program:
@@ -721,11 +710,11 @@ def http_proxy(
 
 
 @contextlib.contextmanager
-def socks5_proxy(folder: Path, *, credentials: str | None = None) -> Iterator[Program]:
-    """Run tiny-proxy as a SOCKS5 server, with `user:password` when given."""
+def socks5_proxy(folder: Path) -> Iterator[Program]:
+    """Run tiny-proxy as a SOCKS5 server, by `LOGIN`."""
     need("tiny_proxy", "tiny-proxy, the SOCKS5 server, is not installed")
     port_file = folder / "socks5.port"
-    with _program("socks5", [__file__, "socks5", str(port_file), credentials or ""], port_file) as program:
+    with _program("socks5", [__file__, "socks5", str(port_file)], port_file) as program:
         yield program
 
 
@@ -777,12 +766,12 @@ async def _serve_http2(port_file: Path, certificate: str, host: str) -> None:
     await hypercorn.asyncio.serve(_http2_application, config)
 
 
-async def _serve_socks5(port_file: Path, credentials: str) -> None:
+async def _serve_socks5(port_file: Path) -> None:
     import anyio
     import tiny_proxy
 
-    user, _, password = credentials.partition(":")
-    handler = tiny_proxy.Socks5ProxyHandler(username=user or None, password=password or None)
+    user, _, password = LOGIN.partition(":")
+    handler = tiny_proxy.Socks5ProxyHandler(username=user, password=password)
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
     port_file.write_text(str(listener.extra(anyio.abc.SocketAttribute.local_port)))
     await listener.serve(handler.handle)

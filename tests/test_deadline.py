@@ -6,14 +6,12 @@ In which phase it is said to have passed is in test_failures.py, what else it ha
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 
 import pytest
 
 import tool
 from checks import parse_instant
-from conftest import PATIENCE
 from servers import black_hole, dns_server, http_server, redirect, scripted
 
 DEADLINE = 1.0
@@ -139,31 +137,3 @@ def test_until_the_first_syn_the_time_is_the_resolver_s():
     way.go(lookups_only=True)
     assert way.stuck("1 s", current.log).message == "the resolver gave no answer for localhost within 1 s"
     way.close()
-
-
-def test_a_run_that_nobody_wants_any_more_follows_no_redirect():
-    asked, given_up, closed = threading.Event(), threading.Event(), threading.Event()
-
-    def script(peer):
-        peer.read_request()
-        asked.set()
-        given_up.wait(PATIENCE)
-        peer.send("HTTP/1.1 302 Moved\r\nLocation: /next\r\nContent-Length: 0\r\n\r\n")
-        peer.read_to_end()
-        closed.set()
-
-    with scripted(script) as server:
-        options = tool.parse_options(["-L", server.url()], {}, 80)
-        states = []
-
-        def give_up(state):
-            if asked.is_set():
-                states.append(state)
-                raise tool.Stopped
-
-        pool = tool.ConnectionPool(tool.TlsContexts(options), options)
-        with pytest.raises(tool.Stopped):
-            tool.measure(options, pool, give_up, tool.Turn())
-        given_up.set()
-        assert closed.wait(PATIENCE)
-        assert states[0].steps == [] and server.accepted == 1

@@ -6,20 +6,17 @@ reason and its hint, and the JSON document with its times.
 
 from __future__ import annotations
 
-import errno
 import functools
 import json
 import os
 import re
 import shutil
-import ssl
 import subprocess
 import sys
 from typing import Any, Callable, NamedTuple
 
 import pytest
 
-import tool
 from checks import check_document, flat
 from conftest import PATIENCE, has
 from servers import (
@@ -407,22 +404,6 @@ def test_a_target_that_is_silent_behind_a_proxy_is_not_the_proxys_fault(call_too
 
 
 # --- the rest -------------------------------------------------------------------------------------
-
-
-def test_memory_is_said_to_be_short_by_who_lacks_it_alone():
-    for error, short in (
-        (ssl.SSLError(1, "[X509] malloc failure (_ssl.c:4062)"), True),
-        (ssl.SSLError(1, "[X509] unsupported (_ssl.c:4062)"), False),
-        (ValueError("malloc failure"), False),
-        (ImportError("libz.so: failed to map segment from shared object"), True),
-        (ImportError("libz.so: cannot allocate memory in static TLS block"), True),
-        (ImportError("No module named zlib"), False),
-        (RuntimeError("can't allocate lock"), True),
-        (OSError(errno.EMFILE, "Too many open files"), True),
-        (OSError(errno.EACCES, "Permission denied"), False),
-    ):
-        said = tool.refusal_of(error) or ""
-        assert ("met a limit" in said and str(error.args[-1]) in said) is short, error
 
 
 @pytest.mark.needs("linux")

@@ -6,6 +6,7 @@ import pytest
 
 from inside import failure, here, only_step
 from paths import ANY, FAR, NEAR, path
+from relays import relay_proxy
 from servers import dns_server, http_server, scripted
 
 pytestmark = pytest.mark.needs("linux")
@@ -37,16 +38,6 @@ def test_a_connection_begins_at_the_address_that_was_given(run_tool):
         assert (network["local_ip"], network["ip"]) == (address, "127.0.0.1")
 
 
-def test_every_step_begins_there():
-    with http_server() as last:
-        moved = f"HTTP/1.1 302 Found\r\nLocation: {last.url()}\r\nContent-Length: 0\r\n\r\n"
-        serving, seen = callers(moved)
-        with serving as first:
-            steps = here("-L", "--interface", "127.0.0.7", first.url()).json()["steps"]
-    assert seen == ["127.0.0.7"]
-    assert [step["network"]["local_ip"] for step in steps] == ["127.0.0.7"] * 2
-
-
 def test_every_address_that_is_tried_is_tried_from_there(run_tool):
     """The first one refuses; the socket for the second is made while the clock runs."""
     serving, seen = callers(host="127.0.0.3")
@@ -58,14 +49,10 @@ def test_every_address_that_is_tried_is_tried_from_there(run_tool):
     assert seen == ["127.0.0.8"]
 
 
-def test_the_local_end_is_reported_without_the_option_too(server, run_tool):
-    assert only_step(here(server.url()))["network"]["local_ip"] == "127.0.0.1"
-    assert "From " not in run_tool(server.url()).out
-
-
-def test_the_connection_to_a_proxy_begins_there(proxy, server):
-    network = only_step(here("--interface", "127.0.0.9", "-x", proxy.url(""), server.url()))["network"]
-    assert (network["local_ip"], network["proxy_url"]) == ("127.0.0.9", proxy.url(""))
+def test_the_connection_to_a_proxy_begins_there(server):
+    with relay_proxy("http", server) as (proxy, _):
+        network = only_step(here("--interface", "127.0.0.9", "-x", proxy, server.url()))["network"]
+    assert (network["local_ip"], network["proxy_url"]) == ("127.0.0.9", proxy)
 
 
 @pytest.mark.needs("ipv6")

@@ -47,7 +47,7 @@ socket.socket = Socket
 """What is there, and does not work: so do emulations and sandboxes."""
 
 
-@pytest.fixture(params=["with-proc", "without-proc", "refusing"])
+@pytest.fixture(params=["without-proc", "refusing"])
 def lacking(request: Any, tmp_path: Path, run_tool: Any) -> Any:
     """Return a function that runs the program on such a system."""
     prefix: list[str] = []

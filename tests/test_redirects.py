@@ -325,16 +325,6 @@ def test_a_location_that_cannot_be_followed_is_a_failed_step_of_its_own(call_too
         assert call_tool("--compact", server.url("/start")).code == 0, "nobody wanted to follow it"
 
 
-def test_two_different_locations_are_a_failed_step(call_tool):
-    two = Reply(302, b"", [("Location", ""), ("Location", "/a"), ("Location", "/b")])
-    routes = {"/start": two, "/a": Reply(), "/b": Reply()}
-    with http_server(routes) as server:
-        result, [first, second] = follow(call_tool, server)
-        assert (result.code, first["error"], second["error"]["kind"]) == (75, None, "redirect")
-        assert second["url"] == server.url("/a"), "a URL, though it was given as a path"
-        assert server.accepted == 1
-
-
 def test_a_redirect_whose_body_breaks_off_is_not_followed(call_tool):
     reply = "HTTP/1.1 302 Found\r\nLocation: /end\r\nContent-Length: 10\r\n\r\nhalf"
     with scripted(sending(reply)) as server:

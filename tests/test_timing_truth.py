@@ -90,18 +90,6 @@ def test_every_step_makes_its_own_lookup(run_tool):
     assert server.accepted == 2
 
 
-@pytest.mark.needs("linux")
-def test_a_server_that_is_slow_to_accept_is_a_long_connect(run_tool):
-    """The queue is full at first; the SYN is answered when the kernel sends it again, a second later."""
-
-    def script(peer):
-        if peer.read_request():
-            peer.send(f"{OK}{EMPTY}")
-
-    with scripted(script, accept_delay=DELAY) as server:
-        check_delay(run_tool("--json", "-", server.url()), "connect")
-
-
 def test_a_server_that_is_slow_to_take_the_upload_is_a_long_wait_and_a_long_send(run_tool, tmp_path):
     (tmp_path / "body").write_bytes(b"x" * 20_000_000)
 
