@@ -1679,8 +1679,9 @@ def parse_proxy(text: str, source: str) -> Proxy:
     except UsageError as error:
         raise UsageError(f"{shown}: {error.message}") from None
     name, colon, secret = map(urllib.parse.unquote_to_bytes, os.fsencode(userinfo).partition(b":"))
-    if kind.opener == "socks5" and max(len(name), len(secret)) > 255:
-        raise UsageError(f"{source}: SOCKS5 user names and passwords have at most 255 bytes (RFC 1929)")
+    if at and kind.opener == "socks5" and not all(0 < len(each) < 128 for each in (name, secret)):
+        wanted = "a user name and a password, of 1 to 127 bytes each"
+        raise UsageError(f"{source}: for a SOCKS5 proxy PySocks takes {wanted}")
     return Proxy(scheme, host, port, name if at else None, secret if colon else None)
 
 
@@ -5787,31 +5788,13 @@ class Tunnel(Hop):
         return below
 
 
-class Credential(bytes):
-    """A user name or password for PySocks 1.7.1, which is wrong about two kinds of them.
-
-    It takes an empty one for none: here an empty one is true. And it sends `length + credential`, where it
-    writes a length of 200 as two bytes (UTF-8), not as one (RFC 1929): `__radd__`, which Python calls for
-    that `+`, puts the right length in place of the wrong one.
-    """
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __radd__(self, text: bytes) -> bytes:
-        wrong = chr(len(self)).encode()
-        return b"%s%c%s" % (text[: -len(wrong)], len(self), bytes(self))
-
-
 def negotiate_socks5(socks: Any, connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> None:
     """Have PySocks negotiate over a connected socket; raises OSError, its own socks.ProxyError among them."""
-    username = password = None
-    if proxy.username is not None:
-        username, password = Credential(proxy.username), Credential(proxy.password or b"")
     # PySocks has a class of sockets of its own: it gets another descriptor of the same connection.
     shared = os.dup(connection.fileno())
     with socks.socksocket(connection.family, connection.type, connection.proto, shared) as negotiator:
-        negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, proxy.kind.resolves, username, password)
+        login = proxy.username, proxy.password
+        negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, proxy.kind.resolves, *login)
         negotiator._negotiate_SOCKS5(*place)  # without connect(), which would dial too
 
 

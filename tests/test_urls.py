@@ -107,10 +107,10 @@ def test_a_proxy_is_read_and_shown_without_its_credentials():
 NO_PROXIES = [
     *"socks4://p.test ftp://p.test http://u:p@ p.test:0 p.test:x p.test:65536 http://p..test ::1".split(),
     *["http://[::1", "http://a,b", "http://p test", "p.test\n", "http://user:sec%zzret@p..test"],
-    *["socks5://" + "u" * 256 + "@p.test", "socks5h://u:" + "secret" * 50 + "@p.test"],
+    *["socks5://" + "u" * 128 + ":p@p.test", "socks5h://u:" + "secret" * 50 + "@p.test"],
     *["http://user:secret/word@p.test", "http://user:secret?word@p.test", "user:secret#word@p.test"],
     *["socks9://user:secret@p.test", "user:secret@http://p.test"],
-    "user:secret://word@p.test",
+    *["user:secret://word@p.test", "socks5://user@p.test"],
 ]
 
 
