@@ -1509,8 +1509,8 @@ def check_statistics(budgets: Mapping[str, float | Allowance], count: int, reuse
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 7. Names, routes. URLs, proxies and redirects: text -> records. No effects but the import of idna and
-#    ipaddress; the environment is an argument.
+# 7. Names, routes. URLs, proxies and redirects: text -> records. No effects but the imports of idna,
+#    ipaddress and socks; the environment is an argument.
 def ip_family(host: str) -> int:
     """Return the family of an address literal (socket.AF_*), AF_UNSPEC of a name; a zone id is allowed."""
     for family in FAMILY_NAMES:
@@ -1711,22 +1711,29 @@ def covers(name: str, host: str) -> bool:
 
 
 def route_to(url: Url, options: Options) -> Route:
-    """Decide how a URL is reached: --unix-socket, --proxy, then the environment. Raises UsageError."""
+    """Decide how a URL is reached: --unix-socket, --proxy, then the environment. Raises UsageError where a
+    proxy that it needs is malformed, or SOCKS has no PySocks.
+    """
     if options.unix_socket is not None:
         return Route(None, None, options.unix_socket)
-    if options.proxy is not None:
-        return Route(parse_proxy(options.proxy, "--proxy") if options.proxy else None, "--proxy")
-    environ, host = options.environ, server_name(url.host)
-    names = [f"{url.scheme}_proxy", f"{url.scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"]
-    if "REQUEST_METHOD" in environ and url.scheme == "http":
-        names.remove("HTTP_PROXY")  # CGI: a Proxy header would set it (CVE-2016-5385)
-    name = next((each for each in names if environ.get(each)), None)
-    if name is None:
-        return Route(None, None)
-    exempt = read_no_proxy(environ.get("no_proxy") or environ.get("NO_PROXY") or "")
-    if any(port in (None, url.port) and covers(entry, host) for entry, port in exempt):
-        return Route(None, "NO_PROXY")
-    return Route(parse_proxy(environ[name], name), name)
+    environ, host, source = options.environ, server_name(url.host), "--proxy"
+    if options.proxy == "":
+        return Route(None, source)
+    if options.proxy is None:
+        names = [f"{url.scheme}_proxy", f"{url.scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"]
+        if "REQUEST_METHOD" in environ and url.scheme == "http":
+            names.remove("HTTP_PROXY")  # CGI: a Proxy header would set it (CVE-2016-5385)
+        source = next((each for each in names if environ.get(each)), "")
+        if not source:
+            return Route(None, None)
+        exempt = read_no_proxy(environ.get("no_proxy") or environ.get("NO_PROXY") or "")
+        if any(port in (None, url.port) and covers(entry, host) for entry, port in exempt):
+            return Route(None, "NO_PROXY")
+    proxy = parse_proxy(options.proxy or environ[source], source)
+    if proxy.kind.opener == "socks5" and optional("socks") is None:
+        why = f"{source}: a SOCKS proxy needs PySocks, which is not installed"
+        raise UsageError(f"{why}: pip install PySocks, or use httphases.pyz, which contains it")
+    return Route(proxy, source)
 
 
 def resolve_reference(base: str, reference: str) -> str:
@@ -2506,16 +2513,6 @@ def check_files(args: argparse.Namespace) -> None:
             raise UsageError(f"{other} and {option} both write to '{path}'")
 
 
-def check_routes(options: Options) -> None:
-    """Raise UsageError where a proxy that the run may need is malformed, or SOCKS has no PySocks."""
-    schemes = ("http", "https") if options.follow else (options.request.url.scheme,)
-    for scheme in schemes:
-        route = route_to(options.request.url._replace(scheme=scheme), options)
-        if "socks5" in route.hops(options.request.url) and optional("socks") is None:
-            why = f"{route.source}: a SOCKS proxy needs PySocks, which is not installed"
-            raise UsageError(f"{why}: pip install PySocks, or use httphases.pyz, which contains it")
-
-
 def warn_of_request(args: argparse.Namespace, request: Request) -> Iterator[str]:
     """Warn of a request that may not be meant."""
     if request.body is not None and request.method in ("GET", "HEAD"):
@@ -2543,12 +2540,10 @@ def warn_of_reports(options: Options) -> Iterator[str]:
 
 def check_options(options: Options) -> None:
     """Raise UsageError for what an address, a proxy, the URL or a header excludes."""
-    check_routes(options)
-    if options.series.every_address:
-        route = route_to(options.request.url, options)
-        if route.proxy:
-            named = f"{route.source} names one: use -x '' to go without it"
-            raise UsageError(f"--all-addresses does not work through a proxy, and {named}")
+    route = route_to(options.request.url, options)
+    if options.series.every_address and route.proxy:
+        named = f"{route.source} names one: use -x '' to go without it"
+        raise UsageError(f"--all-addresses does not work through a proxy, and {named}")
     if options.propagate and "traceparent" in field_names(options.request.headers):
         raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
 
@@ -6548,7 +6543,10 @@ def add_step(state: RunState, step: Step, current: CurrentStep, options: Options
             begun = begin_step(step.number + 1, request, options)
             return begun._replace(request=state.cookies.add(begun.request))
         except NetworkError as error:
-            state.steps.append(broken_redirect(step, current, error, options))
+            failed = error
+        except UsageError as error:  # of a proxy that no step before needed
+            failed = NetworkError("proxy", error.message, "Correct that, or go without a proxy: -x ''.")
+        state.steps.append(broken_redirect(step, current, failed, options))
     return None
 
 

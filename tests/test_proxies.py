@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from checks import flat
+from checks import check_usage_error, flat
 from inside import failure, here, only_step, tool
 from relays import relay_proxy, socks_request
 from servers import (
@@ -439,10 +439,17 @@ def test_the_option_wins_over_the_environment_and_no_proxy(server):
     assert (network["proxy_url"], network["proxy_source"], len(asked)) == (proxy, "--proxy", 1)
 
 
-def test_a_malformed_variable_for_the_other_scheme_is_refused_before_or_never(server):
+def test_a_variable_that_names_no_usable_proxy_counts_where_a_step_needs_it(run_tool, server):
     """A usage error makes no request; once one was made its report is due."""
-    result = here("-L", server.url(), env={"HTTPS_PROXY": "socks4://x"})
-    assert (result.code, server.accepted) in [(64, 0), (0, 1)], result.err
+    for proxy, said in (("socks://x", "expected a proxy"), ("socks5://x", "a SOCKS proxy needs PySocks")):
+        env = {"ALL_PROXY": proxy, "NO_PROXY": "127.0.0.1"}
+        with http_server({"/": redirect("http://b.test/")}) as chain:
+            assert run_tool(chain.url(), env=env, without=("socks",)).code == 0
+            result = run_tool("-L", "--json", "-", chain.url(), env=env, without=("socks",))
+        first, second = result.json()["steps"]
+        assert (result.code, first["response"]["status"], second["error"]["kind"]) == (75, 302, "proxy")
+        assert second["error"]["message"].startswith(f"ALL_PROXY: {said}")
+        check_usage_error(run_tool("http://b.test/", env=env, without=("socks",)), said)
 
 
 def test_each_step_of_a_chain_chooses_its_own_road(tls, authority):
