@@ -8736,9 +8736,7 @@ def end_of(step: Step) -> datetime.datetime:
 
 
 def variant_labels(variant: str | None) -> dict[str, str]:
-    fields = variant_fields(variant)
-    labels = {"address": fields["target"], "side": fields.get("side")}
-    return {name: value for name, value in labels.items() if value}
+    return {"side" if variant in SIDES else "address": variant} if variant else {}
 
 
 def metrics_target(url: Url) -> str:
@@ -10452,9 +10450,6 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
         if not series.single:
             # The garbage of a run is collected here, where no clock runs; older objects now and then.
             gc.collect(2 if turn.number % SWEEP == 0 else 1)
-            if series.duration and not series.interval and turn.number == runs:
-                most = f"{runs} runs are the most there may be"
-                warn(options, f"{most}: the series ended before its time was over")
 
 
 def write_export(option: str, report: Report, crashed: bool) -> bool:
