@@ -10430,8 +10430,7 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
     """Measure run after run, until all are done, nobody wants more, or an interruption ends it. Raises
     UsageError for more runs than there may be.
     """
-    options, series = report.options, report.options.series
-    variants = find_variants(pool, report, live)
+    series, variants = report.options.series, find_variants(pool, report, live)
     if not variants:
         return
     report.variants = [variant.name for variant in variants]
