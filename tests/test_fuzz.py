@@ -10,6 +10,7 @@ import ssl
 import pytest
 
 from inside import tool
+from samples import sample
 
 pytest.importorskip("hypothesis", reason="hypothesis, which makes up the inputs, is not installed")
 
@@ -85,16 +86,11 @@ def test_a_url_is_refused_or_comes_out_normal(text):
 @given(st.sampled_from(tool.SLO_KEYS), st.integers(2, 4 * 10**9))
 def test_a_time_equal_to_its_budget_keeps_it_and_a_microsecond_less_does_not(key, taken):
     """Both as they are printed and read: on the wire equality cannot be staged."""
-    timing = tool.Timing(*[taken] * len(tool.Timing._fields))
-    response = tool.Response(200, "", "HTTP/1.1", ())
-    step = tool.Step(*[None] * len(tool.Step._fields))._replace(
-        number=1, timing=timing, response=response, expected=tool.GOOD_STATUSES, turn=tool.Turn()
-    )
-    run = tool.Run((step,), False)
+    step = sample(1, taken)._replace(timing=tool.Timing(*[taken] * len(tool.Timing._fields)))
 
     def judged(budget):
         thresholds = tool.parse_budgets([f"{key}={budget // 1000}.{budget % 1000:03d}"], None, 1.0)
-        return tool.judge_time(key, thresholds[key], [run])
+        return tool.judge_time(key, thresholds[key], [tool.Run((step,), False)])
 
     assert judged(taken).outcome == "kept"
     assert (judged(taken - 1).outcome, judged(taken - 1).excess) == ("exceeded", 0.001)
@@ -228,21 +224,10 @@ def test_whatever_a_kernel_counts_findings_are_made_or_not(times, evidence, vers
     agreed = tool.TlsInfo(version) if version else tool.NO_TLS
     attempts = (tool.Attempt("192.0.2.1", 7, "no answer"), tool.Attempt("192.0.2.2", total, None))
     timings = tuple(tool.read_metrics([("Server-Timing", b'a;dur="1",;dur=,b;dur=1')]))
-    response = tool.Response(200, "", "HTTP/1.1", (), timings)
-    step = tool.Step(
-        number=1,
-        url=HOME.text,
-        request=tool.Request("GET", HOME, (), None),
-        sent_headers=(),
-        route=tool.Route(None, None),
-        started_at=None,
+    step = sample(1, total)._replace(
         timing=tool.Timing(*times, total, None, None),
         network=tool.Network(None, None, (), attempts, agreed, None, None),
-        response=response,
-        body_bytes=total,
-        interim=(),
-        error=None,
-        starved_us=0,
+        response=tool.Response(200, "", "HTTP/1.1", (), timings),
         evidence=evidence,
     )
     for finding in tool.step_findings(step):
