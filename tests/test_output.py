@@ -8,7 +8,7 @@ import pytest
 
 from checks import flat, parse_compact
 from inside import tool
-from servers import Reply, http_server, redirect, refused_port, scripted, sending
+from servers import Reply, http_server, redirect, refused_port
 
 ESCAPE = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")
 
@@ -93,15 +93,6 @@ def test_the_reason_of_a_failed_step_stands_on_stderr_beside_the_metrics(call_to
     assert [line.get("error") for line in result.metrics()] == [None, "network"]
     assert result.err == f"httphases: error: step 2: {error['message']}. {error['hint']}\n"
     assert "refused" in result.err
-
-
-def test_the_proxy_is_named_in_the_metrics(call_tool):
-    with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")) as proxy:
-        secret = f"http://user:hunter2@{proxy.authority}"
-        result = call_tool("--metrics-only", "-x", secret, "http://far.test/")
-    [line] = result.metrics()
-    assert (line["proxy"], line["ip"]) == (f"http://{proxy.authority}", "127.0.0.1")
-    assert "hunter2" not in result.out + result.err
 
 
 # --- the waterfall --------------------------------------------------------------------------------

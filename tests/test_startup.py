@@ -58,11 +58,6 @@ def test_a_host_that_is_not_ascii_needs_the_package_idna_and_no_codec_of_that_na
     assert not names & ((SHUTIL | OPTIONAL | {"json", "stringprep"}) - {"idna"})
 
 
-def test_http1_over_tls_does_without_h2(imported):
-    names = imported("--metrics-only", "--http1.1", url="https://127.0.0.1:1/")
-    assert not names & (OPTIONAL | SHUTIL | {"json"})
-
-
 @pytest.mark.needs("h2")
 def test_https_imports_h2_without_what_h2_would_only_load(imported):
     names = imported("--metrics-only", url="https://127.0.0.1:1/")

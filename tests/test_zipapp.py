@@ -462,28 +462,16 @@ def test_two_builds_are_equal_to_the_byte_whatever_others_have_left_around_the_s
     assert f"{len(data)} bytes, SHA-256 {sha256(data)}" in said.stdout
 
 
-NO_PROGRAM = b'__version__ = "1"\ndef cli():\n    raise SystemExit(1)\n'
-FAILURES: dict[str, tuple[dict[str, str], bytes | None, str]] = {
-    "other wheels": ({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "{altered}"}, None, "HASH"),
-    "a program that does not start": ({}, NO_PROGRAM, "start"),
-}
-
-
-@pytest.mark.parametrize("kind", FAILURES)
-def test_a_build_that_fails_says_why_and_leaves_nothing_behind(kind, wheels, tmp_path):
-    settings, program, reason = FAILURES[kind]
-    project = copy_project(tmp_path / "project")
+def test_a_build_that_fails_says_why_and_leaves_nothing_behind(wheels, tmp_path):
+    """Here a wheel is not the one that is pinned."""
+    project, altered = copy_project(tmp_path / "project"), tmp_path / "altered"
     (project / "dist").mkdir()
     (project / "dist" / "httphases.pyz").write_bytes(b"an earlier build")
-    if program:
-        (project / "tool.py").write_bytes(program)
-    altered = tmp_path / "altered"
     altered.mkdir()
     for wheel in wheels.iterdir():
         (altered / wheel.name).write_bytes(wheel.read_bytes() + b" ")
     before = listing(tmp_path)
-    values = {name: value.format(altered=altered) for name, value in settings.items()}
-    done = run_build(project, **{"PYTHONS": sys.executable, **offline(wheels), **values})
-    assert (done.returncode, reason in done.stderr) == (1, True), done.stderr
+    done = run_build(project, PYTHONS=sys.executable, **offline(altered))
+    assert (done.returncode, "HASH" in done.stderr) == (1, True), done.stderr
     assert listing(tmp_path) == before
     assert (project / "dist" / "httphases.pyz").read_bytes() == b"an earlier build"
