@@ -1063,6 +1063,7 @@ class Baseline(NamedTuple):
     label: str | None
     url: str | None  # None of various ones
     good: int  # runs that its statistics are of, 0 where no answer was good
+    outcomes: Sequence[str]  # statuses, and ERROR
     distributions: Mapping[str, Distribution]  # by key
 
 
@@ -1440,10 +1441,10 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
         phase = key.partition(".")[0]
         keys = BUDGET_KEYS.get(phase, SLO_KEYS)
         if key not in keys:
-            # total_p95 is a token of our own lines; p(95) and avg are words of other tools.
-            like = re.sub("avg|mean", "median", re.sub("[()]", "", key)).replace("_", ".")
+            # Our lines have total_p95, other tools p(95) and avg.
+            like = re.sub("avg|mean", "median", re.sub("[()]", "", key[:MAX_NAMED])).replace("_", ".")
             like = f"total.{like}" if like in SLO_STATS else like
-            known = like in BUDGET_KEYS.get(like.partition(".")[0], ())
+            known = any(like in each for each in BUDGET_KEYS.values())
             meant = f"; did you mean {like}={clip(amount, MAX_NAMED)}?" if known else ""
             raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(keys)}{meant}")
         if key in thresholds:
@@ -2111,7 +2112,7 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
         if version is True or version != 1:
             raise UsageError(f"{shown}: its schema_version is not 1")
         if "steps" in export:
-            raise UsageError(f"{shown} is of a single run: one of --count 20 can be compared with")
+            raise UsageError(f"{shown} is of a single run, which proves little: measure it with --count 20")
         last = export["statistics"][-1]
         if "sides" in export or last["target"] is not None:
             raise UsageError(f"{shown} is of several sides or addresses: one of a plain series is needed")
@@ -2121,11 +2122,13 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
             fields = last[f"{key}_ms"]
             middle, ends = fields["median"], fields["median_ci95"]
             low, high = (checked_number(ms * 1000) for ms in ends or (0.0, 0.0))
-            stats = {"median": None if middle is None else checked_number(middle * 1000)}
+            stats = {"median": middle, "p95": fields["p95"]}
+            stats = {name: None if ms is None else checked_number(ms * 1000) for name, ms in stats.items()}
             times[key] = Distribution(stats, (low, high) if ends else None, count)
         told = (export.get("host"), export.get("label"), last["url"])
         host, label, url = (text and mask_urls(text) for text in told)
-        return Baseline(path, mask_urls(export["started_at"]), host, label, url, good, times)
+        ends = [code for code in last["statuses"] if parse_digits(code)] + ["ERROR"] * (last["failed"] > 0)
+        return Baseline(path, mask_urls(export["started_at"]), host, label, url, good, ends, times)
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
         raise UsageError(f"{shown} is not a --json export of a series of httphases") from None
 
@@ -2136,34 +2139,27 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
 FOREIGN_OPTIONS = """
 -n --repeat --times --runs --requests --number --iterations --loop = --count N measures N times
 -c -j --cookie-jar = --count N measures N times; there is no cookie jar, -b NAME=VALUE sends cookies
--z --watch --time --forever --infinite --continuous =
-  --duration TIME measures for so long: 90s, 5m, 2h; Ctrl-C ends it sooner, with its report
+-z --watch --time --forever --infinite --continuous = --duration TIME measures for so long: 90s, 5m, 2h
 --every --delay --sleep = --interval TIME is from the start of a run to that of the next
 -q --quiet -# --progress-bar = -s is silent
---keepalive --keep-alive --http-keepalive --persistent =
-  --reuse sends every run on the connection of the one before
---compare --diff = --versus WORDS compares it with other options, --baseline FILE with an earlier export
+--keepalive --keep-alive --persistent = --reuse sends every run on the connection of the one before
+--compare --diff --next = --versus WORDS compares with other options or a URL, --baseline FILE with an export
 --verify --no-verify --no-check-certificate = certificates are verified, unless -k is given
 --check-cert --cert-expiry = --cert-days N is exit 4 when a certificate ends in less than N days
---host --sni --servername --ip --address --connect --connect-to =
-  --resolve HOST:PORT:ADDR takes the name of the URL to another address
+--host --sni --servername --ip --connect --connect-to = --resolve HOST:PORT:ADDR sends a name to an address
 --auth --token --bearer --oauth2-bearer --netrc --anyauth --digest --ntlm --negotiate --basic =
-  a token goes by -H @FILE, which keeps it out of `ps`, in a line "Authorization: Bearer …"; else by
-  -H 'NAME: VALUE' or -u USER:PASSWORD
--U --proxy-user --proxy-header = credentials of a proxy go into the URL of -x, as user:password@ before its
-  host; in the variable https_proxy they stay out of `ps`
+  a line "Authorization: Bearer …" in a file, by -H @FILE, keeps it out of ps; -u USER:PASSWORD does not
+-U --proxy-user = credentials of a proxy go, as user:password@ before its host, into -x or https_proxy
 --noproxy --no-proxy = -x '' goes without any proxy; the variable NO_PROXY names hosts that need none
 -p --proxytunnel = leave it out: -x knows its way, with CONNECT for https; a body goes by -d @FILE
 --post-data --post-file = a body goes by -d TEXT or -d @FILE, with POST
 -w --write-out --format --csv --export = every report has the times: --metrics-only, or --json - as JSON
 -o --output -O --remote-name -N --no-buffer = leave it out: the body is not kept; --json PATH has the report
 --oneline --one-line --short = --compact prints a line a step
--v --verbose -D --dump-header = leave it out: the report has the connection, -i the header fields too
---trace --trace-ascii = -i shows the header fields
+-v --verbose -D --dump-header --trace --trace-ascii = leave it out; -i shows the header fields too
 -V = --version
 --color --no-color = set the variable NO_COLOR for no colours, FORCE_COLOR for colours
---concurrency --vus --rate --warmup -Z --parallel =
-  no load is made (wrk, hey, k6): one request after the other, --interval TIME apart
+--concurrency --vus --rate --warmup -Z --parallel = one request after the other: no load (wrk, hey, k6)
 --threshold --thresholds = --slo KEY=MS is a budget, as total=300 or total.p95=300
 --max-errors --fail-on-error = -f makes an error page of any run exit 22
 --connect-timeout = use -m, which holds for all of it
@@ -2176,12 +2172,13 @@ FOREIGN_OPTIONS = """
 -F --form = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
 -G --get --data-urlencode = encode it before, the query into the URL: -d sends its data as it is
 --max-redirs --max-redirect --max-redirects = this is fixed: -L follows 10 redirects at most
---next = --vs URL compares with another one
 -K --config --limit-rate = there is none here; -H @FILE reads header lines
 """
 BARE_FLAGS = "46aBfgGiIjJkLlMnNOpqRsSvVZ#"  # of curl's options of one letter those without a value
 
 
+ABOUT = """Make one HTTP request, or a chain of redirects, and say where the time went: dns, connect, tls,
+wait (from the request to the first byte), xfer (the body). ttfb is all but xfer, total all."""
 HELP = f"""\
 exit codes (the first that applies, from the top):
   130 ended by SIGINT, 143 by SIGTERM, 129 by SIGHUP
@@ -2190,7 +2187,7 @@ exit codes (the first that applies, from the top):
    47 more than {MAX_REDIRECTS} redirects with -L
    75 network or TLS failure, deadline included, on any step
    73 a report could not be written
-   22 the last status is 400 or more, with --fail, or does not match --expect
+   22 a run's last status is 400 or more with --fail, or not as --expect has it
     4 a budget was exceeded or could not be judged, or --cert-days was not kept
     0 success
 
@@ -2218,7 +2215,7 @@ class AppendData(argparse.Action):
         namespace.data = [*namespace.data, (option_string, values)]
 
 
-SLO_HELP = f"budgets in ms: {', '.join(SLO_KEYS)}; KEY.STAT of a series: {', '.join(SLO_STATS)}; "
+SLO_HELP = f"budgets of the last step, for these times; KEY.STAT of a series: {', '.join(SLO_STATS)}; "
 SLO_HELP += "KEY=+MS, +N% with --vs or --baseline"
 # By group: the spellings (the first long one names the value), the value (flags have none), and what --help
 # says. It does not list what is accepted for users of curl alone.
@@ -2228,7 +2225,11 @@ OPTIONS = {
         ("-I --head", "", "the same as -X HEAD"),
         ("-d --data --data-ascii --data-binary", "DATA", "the body: text, @FILE or @-; joined with &"),
         ("--data-raw", "DATA", "the body: text alone, @ means nothing"),
-        ("-H --header", "'NAME: VALUE'", "a header, or @FILE with one a line; repeatable"),
+        (
+            "-H --header",
+            "'NAME: VALUE'",
+            "a header; @FILE has lines of them, and keeps a token out of ps; repeatable",
+        ),
         ("-A --user-agent", "TEXT", "the same as -H 'User-Agent: TEXT'"),
         ("-e --referer", "URL", "the same as -H 'Referer: URL'"),
         ("-b --cookie", "'NAME=VALUE'", "the same as -H 'Cookie: NAME=VALUE'"),
@@ -2237,13 +2238,9 @@ OPTIONS = {
         ("--url", "URL", "the URL, in place of one without an option"),
         ("-g --globoff", "", ""),
         ("-L --location --follow", "", f"follow up to {MAX_REDIRECTS} redirects, each a step"),
-        (
-            "-m --max-time --timeout",
-            "TIME",
-            f"give up after it ({DEFAULT_MAX_TIME:g} s; 5 with --all-addresses)",
-        ),
-        ("-f --fail", "", "exit 22 if the last status is 400 or more"),
-        ("--expect", "STATUS[,STATUS]", "exit 22 unless it is one of: 200, 2xx, 200-299"),
+        ("-m --max-time --timeout", "TIME", f"give up then ({DEFAULT_MAX_TIME:g} s; --all-addresses: 5)"),
+        ("-f --fail", "", "exit 22 if a run ends in a status of 400 or more"),
+        ("--expect", "STATUS[,STATUS]", "exit 22 unless all end so: 200, 2xx, 200-299"),
     ),
     "connection": (
         ("-4 --ipv4", "", "use IPv4 addresses only"),
@@ -2261,16 +2258,16 @@ OPTIONS = {
         ("--key", "PATH", "its private key, if in a file of its own"),
         ("--key-password-file", "PATH", "its first line is the password of that key"),
     ),
-    "series": (
+    "series (Ctrl-C ends one, with its report)": (
         ("--count", "N", f"measure N times, up to {MAX_COUNT} (--versus: {DEFAULT_ROUNDS})"),
         ("--duration", "TIME", "measure for so long, and say what changes"),
         ("--interval", "TIME", "from start to start (1 s; --versus: 0)"),
         ("--reuse", "", "send every run on the connection of the first"),
         ("--all-addresses", "", "measure each address of the name, and compare"),
-        ("--versus --vs", "WORDS", "compare with these options or URL; repeatable"),
+        ("--versus --vs", "WORDS", "compare with options or a URL in quotes; others go to every side"),
         ("--baseline", "FILE", "compare with an earlier --json of a series"),
     ),
-    "output (default: a drawn waterfall)": (
+    "output (default: a drawn waterfall; files are written once, at the end)": (
         ("-i --include", "", "show header fields in it, credentials as ***"),
         ("-s --silent", "", "only files, and why a step or budget failed"),
         ("-S --show-error", "", ""),
@@ -2371,8 +2368,7 @@ def help_text(width: int) -> str:
     """Return what --help prints, in so many columns."""
     import textwrap
 
-    lines = ["usage: httphases [OPTIONS] URL", ""]
-    lines += textwrap.wrap("Make one HTTP request, or follow redirects, and say where the time went.", width)
+    lines = ["usage: httphases [OPTIONS] URL", "", *textwrap.wrap(ABOUT, width)]
     wrapper = textwrap.TextWrapper(width, subsequent_indent=" " * 32, break_on_hyphens=False)
     for title, options in OPTIONS.items():
         lines += ["", f"{title}:"]
@@ -3271,9 +3267,8 @@ def explain_lookup(
     elif error.errno == socket.EAI_NONAME:
         message = f"the name {host} was not found"
         hint = f"Check the spelling, the name servers of this machine{listed}, and its way to them."
-    ports = [str(port) for name, port in options.overrides if name == host]
-    if ports:
-        hint = f"--resolve has an address for port {', '.join(ports)} of it alone. {hint}"
+    ports = ", ".join(str(port) for name, port in options.overrides if name == host)
+    hint = f"--resolve has an address for port {ports} of it alone. {hint}" if ports else hint
     if resolver and resolver.search and not host.endswith(".") and error.errno != socket.EAI_AGAIN:
         tried = "tried" if host.count(".") < resolver.ndots else "may have tried"
         names = clip(", ".join(f"{host}.{domain}" for domain in resolver.search))
@@ -6958,7 +6953,8 @@ class Summary:
         # How many steps had each status, and the median of their total (us).
         codes = sorted(group_by(lambda step: step.status, self.answered).items())
         self.statuses = {code: (len(alike), median(times_of("total", alike))) for code, alike in codes}
-        self.findings = gather_findings(steps)
+        self.outcomes = [*map(str, self.statuses), *["ERROR"][: self.failed]]
+        self.findings = gather_findings(self.used or steps)
         refused = filter(None, (step.network.reuse_refused for step in steps))
         self.refused = collections.Counter(refused)  # reasons
         self.distributions = {key: measure_distribution(times_of(key, self.used)) for key in STAT_KEYS}
@@ -7669,7 +7665,7 @@ def short_of_cpu(case: Case) -> Found:
     """Find that the kernel let this process wait for a CPU, which may have made any time longer."""
     waited = case.step.starved_us
     if waited > max(STARVED_US, case.step.timing.total // 10):
-        text = "this process was kept waiting for a CPU: times that end on this machine may be too long"
+        text = "this process was kept waiting for a CPU: its times may be too long by this"
         yield Finding("starved", None, waited, "seen", text)
 
 
@@ -7713,12 +7709,12 @@ def repeated_steps(run: Run) -> dict[int, int]:
 
 def loop_text(run: Run) -> str:
     """Name the first step of a loop, which repeats an earlier one, the cookies that the redirects set, and
-    what kept them from going back; empty where there is none.
+    what kept them from going back; of a chain that was cut off without one that it goes on, else nothing.
     """
     last = run.steps[-1].answer
     repeated = repeated_steps(run)
     if not repeated or (last and last.status not in REDIRECTS):  # it came to an end
-        return ""
+        return "; the last step redirects again" if run.limit_reached else ""
     number, first = next(iter(repeated.items()))
     url = run.steps[number - 1].request.url
     kept_back = {
@@ -8020,7 +8016,7 @@ def amount_text(count: int, coding: str | None, us: int | None) -> str:
 def plain_ms(us: Iterable[float]) -> list[str]:
     """Return times in ms, without a sign: with one decimal, or three if one reads 0.0 or all are below 1."""
     sizes = [abs(each) / 1000 for each in us]
-    decimals = 1 if max(sizes) >= 1 and min(filter(None, sizes)) >= 0.05 else 3
+    decimals = 1 if max(sizes, default=0) >= 1 and min(filter(None, sizes)) >= 0.05 else 3
     return [f"{size:.{decimals}f}" for size in sizes]
 
 
@@ -8209,8 +8205,9 @@ def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
     if end and not end.kept:
         text = "cert: no certificate came"
         if end.actual is not None:
-            days, least = (plural(math.floor(each), "day") for each in (end.actual, end.threshold))
-            text = f"cert: {days} < {least} ({clip(end.name, MAX_FOREIGN)})"
+            days, least = (plural(int(abs(each)), "day") for each in (end.actual, end.threshold))
+            text = f"cert: {f'expired {days} ago' if end.actual < 0 else f'{days} < {least}'}"
+            text += f" ({clip(end.name, MAX_FOREIGN)})"
         yield f"{text} at {end.variant}" if end.variant else text
 
 
@@ -8228,10 +8225,9 @@ def series_warnings(report: Report) -> Iterator[str]:
     if report.verdict and options.style == "metrics":
         yield from not_judged_texts(report.verdict, report)
     limited = [run for run in report.runs if run.limit_reached]
-    if limited:
+    if limited and not (report.only_run and options.style == "waterfall"):  # where a row has it
         some = f"{len(limited)} of {count} runs " if count > 1 else ""
-        end = next(filter(None, (run.loop for run in limited)), "; the last step redirects once more")
-        yield f"{some}stopped after {MAX_REDIRECTS} redirects{end}"
+        yield f"{some}stopped after {MAX_REDIRECTS} redirects{limited[0].loop} (exit 47)"
     if report.only_run:
         return
     sentences = ({note for step in run.steps for note in step_notes(step)} for run in report.runs)
@@ -9302,6 +9298,8 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     if end:
         budgets.append(f"cert≥{plural(end.threshold, 'day')}")
     lines: list[Line] = [(Span("Thresholds: ", "strong"), Span("  ".join(budgets) or "-"))]
+    if verdict.thresholds and not report.options.allowances and any(run.steps[1:] for run in report.runs):
+        lines.append("of the last step, without the redirects")
     bad = bad_answers_text(report)
     if bad:
         lines.append(Span(bad if report.options.fail else f"{bad}: -f makes that exit 22", "bad"))
@@ -9319,12 +9317,14 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
     if len(run.steps) > 1:
         yield Span("Redirect Chain Summary", "strong")
         yield chain_table(run, width)
-        yield Fields(list(map(reading_row, chain_findings(run))))
+        stopped = [("Stopped", Span(f"after {MAX_REDIRECTS} redirects{run.loop} (exit 47)", "bad"))]
+        yield Fields(stopped if run.limit_reached else list(map(reading_row, chain_findings(run))))
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 28c. Views of a series. A header, how the times lie, and what is odd.
 OVER_TIME_RUNS, OVER_TIME_CELLS = 20, 40  # a series of so many good runs has a strip; its most cells
+FAR_OFF = 1.5  # times a median: it would hide what is longer
 LEAST_CHANGE, LEAST_CHANGE_US = 0.05, 1_000  # of its medians: less is not drawn
 
 
@@ -9332,6 +9332,7 @@ def spread_blocks(summary: Summary) -> Iterator[Block]:
     """Show how the times (ms) lie."""
     end = max(times_of("total", summary.used))
     which = f"Times of the {plural(len(summary.used), 'good run')}"
+    which += " on a kept connection" if summary.reused else ""
     if summary.none_good:
         which = "No answer was good; times of all answers"
     yield f"{which}, in ms; distribution from 0 to {time_text(end, 2, '')}:"
@@ -9352,7 +9353,7 @@ def series_title(summary: Summary, report: Report) -> str:
     parts += [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
     if summary.late:
         parts.append(plural(summary.late, "late start"))
-    duration = f"in {report.duration_us / 1e6:.1f} s"
+    duration = f"in {length_text(report.duration_us)}"
     runs = len(report.runs)
     parts.append(f"of {runs} {duration}" if summary.runs < runs else duration)
     return ", ".join(parts)
@@ -9366,9 +9367,8 @@ def reuse_rows(summary: Summary) -> Iterator[Row]:
     if not (summary.reused and opened):
         return
     cost = median(sum(filter(None, step.timing[:3])) for step in opened)  # dns, connect, tls
-    words = f"{name}{len(opened)} of {plural(summary.runs, 'run')} opened a connection, which took "
-    words += f"{time_text(cost)}; the times are of the others"
-    yield "Reuse", words
+    runs = f"{name}{len(opened)} of {plural(summary.runs, 'run')}"
+    yield "Reuse", f"{runs} opened a connection, which took {time_text(cost)}"
 
 
 def over_time_rows(steps: Sequence[Step], width: int) -> Iterator[Row]:
@@ -9444,14 +9444,22 @@ def common_finding(slow: Slow) -> Finding | None:
     return None
 
 
+def several_text(ordered: Sequence[int]) -> str:
+    """Show sorted times that runs had, two at most; of more the median, and the most if that is far off."""
+    if len(ordered) < 3:
+        return f"{' and '.join(map(whole_ms, ordered))} ms"
+    usual, most = nearest_rank(ordered, 50), ordered[-1]
+    return f"median {whole_ms(usual)} ms" + (f", at most {whole_ms(most)}" if most >= FAR_OFF * usual else "")
+
+
 def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row]:
     """Say which runs are slow, and where it is known when they come, what goes with them, and why."""
+    totals = sorted(times_of("total", slow.runs))
     # A time that a run had: the median of an even number may lie between two kinds of slow.
-    own, usual = (nearest_rank(sorted(times_of("total", part)), 50) for part in (slow.runs, slow.others))
+    own, usual = (nearest_rank(each, 50) for each in (totals, sorted(times_of("total", slow.others))))
     counts = f"{len(slow.runs)} of {plural(len(summary.used), 'run')}"
     listed = and_more(list(map(row_text, slow.rows)), MOST_LISTED, ", …")
-    often = "median " if len(slow.runs) > 1 else ""
-    words = f"{counts}, {often}{whole_ms(own)} ms, the others {whole_ms(usual)}: run {listed}"
+    words = f"{counts}, {several_text(totals)}, the others {whole_ms(usual)}: run {listed}"
     yield "Slow", Span(words, "slow")
     phases = {}
     for phase in PHASES:
@@ -9461,7 +9469,7 @@ def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row
     parts = [
         f"{phase} {whole_ms(phases[phase])}" for phase in large if phases[phase] >= LARGE_PART * (own - usual)
     ]
-    excess = f"most of it {' and '.join(parts)}" if parts else None
+    excess = f"most of it {' and '.join(parts)} ms" if parts else None
     companion, besides = slow.companion and companion_text(slow.companion), None
     if slow.besides:
         runs = f"{plural(len(slow.besides), 'other run')} {'is' if len(slow.besides) == 1 else 'are'}"
@@ -9473,12 +9481,11 @@ def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row
 
 
 def often_text(costs: Sequence[tuple[int, int]], summary: Summary, report: Report) -> str:
-    """Say in how many runs a finding was made, or in which, and what it cost: the median, and the most."""
-    (usual, run), (most, _) = nearest_rank(costs, 50), costs[-1]
+    """Say in how many runs a finding was made, or in which, and what it cost."""
+    where = f"{len(costs)} of {len(summary.used) or summary.runs} runs"
     if len(costs) == 1:
-        return f"in run {run} of {len(report.runs)}, {time_text(usual)}"
-    cost = f"median {time_text(usual, unit='')}, at most {time_text(most)}"
-    return f"in {len(costs)} of {summary.runs} runs, {cost}"
+        where = f"run {costs[0][1]} of {len(report.runs)}"
+    return f"in {where}, {several_text([cost for cost, _ in costs])}"
 
 
 def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
@@ -9562,10 +9569,13 @@ def not_good_rows(report: Report) -> Iterator[Row]:
                 begun = row[0].started_at
                 span = f"for {span_text(begun, after[0].started_at)}" if after else "to the end"
                 labels = f"{clock_text(begun)} {span}: {labels}"
-            told += [] if row[0].good else [f"{row_text(row)} ({labels})"]
+            told += [] if row[0].good else [(row_text(row), f" ({labels})")]
         if bad:
             name = f"{variant}: " if variant else ""
-            listed = and_more(told, MOST_LISTED, ", …")
+            shown = told[:MOST_LISTED]
+            after_it = [*(how for _, how in shown[1:]), ""]  # of some that are alike the last one has it
+            parts = [text + how * (how != other) for (text, how), other in zip(shown, after_it)]
+            listed = ", ".join(parts) + ", …" * (len(told) > len(shown))
             words = f"{name}{len(bad)} of {plural(len(steps), noun)}: {noun} {listed}{advice}"
             yield "Not good", Span(words, "bad")
             companion = find_companion(bad, good)
@@ -9596,7 +9606,7 @@ def difference_words(found: Comparison) -> str:
     parts = (min(abs(sizes[phase]), abs(whole)) for phase in named)
     size, low, high, *texts = plain_ms([whole, *sorted(total.interval or (), key=abs), *parts])
     most = " and ".join(f"{phase} {text}" for phase, text in zip(named, texts))
-    return f"{size} ms ({low} to {high}){f', most of it {most}' if most else ''}"
+    return f"{size} ms ({low} to {high}){f', most of it {most} ms' if most else ''}"
 
 
 def verdict_sentence(found: Comparison) -> str:
@@ -9610,7 +9620,8 @@ def verdict_sentence(found: Comparison) -> str:
         if not (found.own.good and found.other.good):
             return f"Not compared: {against if found.own.good else name} has no good answer"
         change = f"{plain_ms([total.median])[0]} ms {'faster' if total.median < 0 else 'slower'}"
-        counts = f"{found.needed} rounds are needed to be sure, {total.n} were good"
+        good = "1 was" if total.n == 1 else f"{total.n} were"
+        counts = f"{found.needed} rounds are needed to be sure, {good} good"
         if isinstance(found.other, Baseline):
             counts = f"{found.needed} good runs of both are needed to be sure, "
             counts += f"{against} has {found.other.good}, {name} {found.own.good}"
@@ -9639,10 +9650,11 @@ def side_cells(side: Summary | Baseline, now: datetime.datetime) -> dict[str, st
     """
     cells = {key: time_text(side.distributions[key].median, 2, "") for key in COMPARED}
     cells["p95"] = time_text(side.distributions["total"].stats.get("p95"), 2, "")
-    cells.update(dict.fromkeys(("Status", *DIFFERING), "-"))
+    cells["tls"] = "-" if cells["tls"] == "0.00" else cells["tls"]  # of plain http
+    cells.update(dict.fromkeys(DIFFERING, "-"))
+    cells["Status"] = ", ".join(side.outcomes)
     if isinstance(side, Baseline):
         return cells
-    cells["Status"] = ", ".join([*map(str, side.statuses), *(["ERROR"] if side.failed else [])])
     if side.used:
         cells["Protocol"] = most_frequent([step.facts.get("protocol", "-") for step in side.used]) or "-"
         cells["Size"] = size_text(round(median(step.body_bytes for step in side.used)))
@@ -9650,7 +9662,7 @@ def side_cells(side: Summary | Baseline, now: datetime.datetime) -> dict[str, st
     if side.certificate:
         left = side.certificate.days_left(now)
         cells["Certificate"] = (side.certificate.sha256 or "?")[:8]
-        cells["Certificate"] += "" if left is None else f", {plural(left, 'day')}"
+        cells["Certificate"] += "" if left is None else f", {plural(left, 'day') if left >= 0 else 'expired'}"
     return cells
 
 
@@ -9677,13 +9689,14 @@ def sides_table(report: Report, width: int) -> Table:
     told += [key for key in DIFFERING if len(values[key] - {"-"}) > 1]
     change = "difference" if report.options.baseline else "median difference"
     names = "Address" if report.options.series.every_address else "Side"
+    told += [change] if report.comparisons else []
     for name, cells in table.items():
         cells.update({names: name, change: ""})
-    for each in report.comparisons:
-        us = each.differences["total"].median
-        sign = "−" if (us or 0) < 0 else "+"
-        table[each.names[0]][change] = "-" if us is None else f"{sign}{plain_ms([us])[0]} ms"
-    return fitting_table(list(table.values()), (names, "Status", *told, change), width)
+    found = {each.names[0]: each.differences["total"].median for each in report.comparisons}
+    sizes = iter(plain_ms(us for us in found.values() if us is not None))
+    for name, us in found.items():
+        table[name][change] = "-" if us is None else f"{'−' if us < 0 else '+'}{next(sizes)} ms"
+    return fitting_table(list(table.values()), (names, "Status", *told), width)
 
 
 def sides_blocks(report: Report, width: int) -> Iterator[Block]:
@@ -9697,7 +9710,7 @@ def sides_blocks(report: Report, width: int) -> Iterator[Block]:
     rounds = plural(len({run.turn.round for run in report.runs}), "round")
     late = sum(run.turn.late_us is not None for run in report.runs)
     starts = f", {plural(late, 'late start')}" if late else ""
-    yield f"{rounds} of {what}{starts}, in {report.duration_us / 1e6:.1f} s; medians in ms:"
+    yield f"{rounds} of {what}{starts}, in {length_text(report.duration_us)}; medians in ms:"
     yield Fields([(str(side.name), clip(side.words or "as given")) for side in sides])
     yield sides_table(report, width)
     for name, side in report.compared.items():
@@ -10483,10 +10496,10 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         gc.unfreeze()
     if report.only_run:
         warn_about(report.only_run, options, None)
-    warn(options, *series_warnings(report))
     for line in refusals(report) if options.style == "silent" else ():
         say(line)
     live.print(lambda: write_report(report, live.stream, rich))
+    warn(options, *series_warnings(report))
     wrote = [write_export(option, report, crash is not None) for option in options.exports]
     if crash:
         raise crash

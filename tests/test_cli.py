@@ -106,8 +106,8 @@ def test_help_names_every_option_every_exit_code_and_the_defaults(run_tool):
     for word in "KEY=MS KEY=+MS +N% HOST:PORT:ADDR 20 10 2xx 200-299 socks5h".split():
         assert word in text, word
     assert len(re.findall(r"^\s+(?:\$ )?httphases .*https?://", text, re.MULTILINE)) >= 3
-    for word in ("(--versus: 20)", "(1 s; --versus: 0)", "300ms"):
-        assert word in flat(text), "the defaults of a comparison too"
+    for word in ("(--versus: 20)", "(1 s; --versus: 0)", "300ms", "xfer (the body)", "out of ps", "Ctrl-C"):
+        assert word in flat(text), "the defaults of a comparison too, and what is asked first"
     assert len(text.splitlines()) <= 100 and max(map(len, text.splitlines())) <= 80
 
 

@@ -249,7 +249,7 @@ SLIPS = {  # of hands that know other tools -> what is meant
     "--cert-days": ("--check-cert",),
     "--compact": ("--oneline", "--short"),
     "-f": ("--max-errors 0",),
-    "--vs URL": ("--next",),
+    "--versus": ("--next",),
     "-k": ("--no-verify", "--no-check-certificate"),
     "-u USER:PASSWORD": ("--auth bob", "--token t0ken"),
     "--resolve": ("--sni a.test", "--servername a.test", "--connect 192.0.2.1"),

@@ -160,7 +160,7 @@ def test_the_first_changes_are_told_and_one_line_says_that_no_more_are(run_tool)
     assert len(events_in(live)) == 100
     assert live.count("further changes are only counted") == 1
     rows = re.search(r" Not good 60 of 120 runs: run (.*?)…", flat(report))[1]
-    assert re.findall(r"(\d+) \(503\)", rows) == [str(each) for each in range(2, 17, 2)]
+    assert rows == "2, 4, 6, 8, 10, 12, 14, 16 (503), "
 
 
 # --- real changes of real servers -----------------------------------------------------------------

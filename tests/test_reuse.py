@@ -476,12 +476,12 @@ def test_the_report_says_what_opening_a_connection_costs(call_tool, authority, t
     path = tmp_path / "out.json"
     with http_server(tls=tls) as server:
         result = call_tool("--cacert", authority.file, *AGAIN, "8", "--json", path, server.url())
-    found = re.search(r"1 of 8 runs opened a connection, which took ([\d.]+) ms; the times", flat(result.out))
+    found = re.search(r"1 of 8 runs opened a connection, which took ([\d.]+) ms", flat(result.out))
     timing = result.json(path)["runs"][0]["steps"][0]["timing"]
     exact = sum(timing[name] for name in SETTING_UP)
     assert float(found[1]) == pytest.approx(exact, abs=0.051 if exact < 99 else 0.51)
     assert "8 runs, status 200: 8, in" in flat(result.out)
-    assert "Times of the 7 good runs" in flat(result.out)
+    assert "Times of the 7 good runs on a kept connection" in flat(result.out)
 
 
 def test_budgets_of_setting_up_do_not_hold_kept_connections_whose_statistics_count(call_tool):

@@ -161,6 +161,7 @@ def test_a_panel_shows_a_pass_below_all_else(run_tool, chain):
         text = flat("\n".join(inside))
         assert text.startswith("Thresholds: ")
         assert "total≤90000ms" in text and "ttfb≤90000.5ms" in text
+        assert text.endswith("of the last step, without the redirects")
         assert "Violations" not in text
         last = "Step 2: 200" if mode else "Redirect Chain Summary"
         assert result.out.index(last) < result.out.index("SLO: pass")

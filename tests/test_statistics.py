@@ -161,7 +161,7 @@ def test_the_rhythm_of_a_side_s_error_pages_counts_rounds():
             tool.Run((step._replace(turn=turn),), False, turn) for step, turn in zip(steps, turns)
         ]
     (_, listed), (_, when) = tool.not_good_rows(report)
-    assert listed.text.startswith("B: 9 of 40 rounds: round 5 (503), 10 (503), 12 (503), 15 (503)")
+    assert listed.text.startswith("B: 9 of 40 rounds: round 5, 10, 12, 15, 20, 25, 30, 35 (503), … (-f")
     assert when == "every 5th round, 5.0 s apart, but for round 12"
 
 
@@ -203,8 +203,19 @@ def test_a_finding_of_slow_runs_alone_says_why_and_is_not_told_again():
     assert first == "10 of 30 runs, median 60 ms, the others 20: run 1, 4, 7, 10, 13, 16, 19, 22, …"
     assert (when, why) == ("every 3rd run, 3.0 s apart", "it fits")
     assert [text.endswith(": always") for text in readings] == [True]
-    assert told_of(plain)[2:] == ["most of it wait 40"]
-    assert told_of(made([60_000] + [20_000] * 19))[0] == "1 of 20 runs, 60 ms, the others 20: run 1"
+    assert told_of(plain)[2:] == ["most of it wait 40 ms"]
+    page = sample(31, 330_000, status=503)._replace(findings=(common,))
+    assert told_of([*plain, page]) == told_of(plain), "the times are of good runs, and so are the readings"
+
+
+def test_of_one_or_two_slow_runs_each_time_is_told_and_of_more_none_is_hidden():
+    for slow, told in (
+        ([60_000], "1 of 31 runs, 60 ms, the others 20"),
+        ([100_000, 273_000], "2 of 32 runs, 100 and 273 ms, the others 20"),
+        ([60_000, 60_000, 88_000], "3 of 33 runs, median 60 ms, the others 20"),
+        ([60_000, 60_000, 95_000], "3 of 33 runs, median 60 ms, at most 95, the others 20"),
+    ):
+        assert told_of(made(slow + [20_000] * 30))[0].partition(":")[0] == told
 
 
 @pytest.mark.parametrize(

@@ -576,10 +576,10 @@ def test_a_sentence_says_which_is_better_and_by_which_phases():
 
     eight = [20_000] * 8
     assert sentence(chains("B", eight, steps=2), chains("A", eight)) == (
-        "B is slower: total by 20.0 ms (20.0 to 20.0), most of it connect 10.0 and wait 10.0"
+        "B is slower: total by 20.0 ms (20.0 to 20.0), most of it connect 10.0 and wait 10.0 ms"
     )
     assert sentence(chains("B", [19_000] * 8, wait=5_000), chains("A", eight)) == (
-        "B is faster: total by 1.0 ms (1.0 to 1.0), most of it connect 1.0"
+        "B is faster: total by 1.0 ms (1.0 to 1.0), most of it connect 1.0 ms"
     )
     assert sentence(chains("b.test", eight), chains("a.test", [*eight[:7], 90_000])) == (
         "No difference found: b.test is between 70.0 ms faster and 0.0 ms slower than a.test (95 %)"
