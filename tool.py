@@ -127,7 +127,7 @@ def refusal_of(error: BaseException) -> str | None:
     words = getattr(error, "strerror", None) or str(error) or os.strerror(errno.ENOMEM)
     loose = isinstance(error, (RuntimeError, ImportError)) or type(error).__name__ == "SSLError"
     limited = isinstance(error, MemoryError) or getattr(error, "errno", 0) in REFUSALS
-    if limited or (loose and any(sign in words for sign in SIGNS_OF_NO_ROOM)):
+    if limited or (loose and any(sign in str(error) for sign in SIGNS_OF_NO_ROOM)):
         return f"this process met a limit (ulimit, or one of its machine, container or service): {words}"
     return None
 

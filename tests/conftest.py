@@ -184,7 +184,7 @@ import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in {sorted(names)!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+            raise ModuleNotFoundError(name=name)  # without words, as a package may raise it
 sys.meta_path.insert(0, Absent())
 """
     (folder / "sitecustomize.py").write_text(text)
