@@ -2861,8 +2861,8 @@ class Log:
 
     def note_pause(self, since: int, until: int) -> None:
         """Keep the longest pause between two arrivals. What comes to wait for a late segment ends it."""
-        for begun, filled in self.gaps[-1:]:
-            until = begun if filled == until else until
+        if self.gaps and self.gaps[-1][1] == until:
+            until = self.gaps[-1][0]
         if until - since > self.pause.us * 1000:
             self.pause = Pause((until - since) // 1000, self.received)
 
@@ -4028,8 +4028,8 @@ class TlsStream(Stream):
         self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         overhear(context, nobody)  # an object that is made without a listener never has one
-        shown = name.encode("ascii")  # a str would go through the idna codec
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=shown)
+        sni = name.encode("ascii")  # a str would go through the idna codec
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=sni)
         self.tap = HandshakeTap(self._tls)
         try:
             self._try_handshake()
