@@ -2196,7 +2196,6 @@ examples:
   httphases --metrics-only --slo ttfb=300 -m 5 https://example.com/      a probe
   httphases --count 50 --interval 0.5 https://example.com/    is it always slow?
   httphases https://example.com/ --versus --http1.1             which is faster?
-  httphases --duration 5m https://example.com/           what changes meanwhile?
 
 Times may have a unit: 300ms, 2s, 5m, 1h. HTTP_PROXY, HTTPS_PROXY, ALL_PROXY,
 NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR, NO_COLOR, FORCE_COLOR and COLUMNS count;
@@ -9096,7 +9095,7 @@ def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[Row]:
 def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
     version = (info.version or "").replace("v", " ")
     agreed = Span("".join(f"{part}, " for part in (version, info.cipher) if part))
-    verdict = Span("NOT verified (-k)" if info.version else "NOT verified", "bad")
+    verdict = Span("NOT verified (-k)" if info.version else "the handshake failed", "bad")
     if info.verified:
         verdict = Span("verified with --cacert" if info.custom_ca else "verified", "good")
     yield "TLS", (agreed, verdict)

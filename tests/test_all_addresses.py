@@ -191,6 +191,7 @@ def test_each_address_is_a_side_beside_the_first_that_answers(call_tool):
 def test_of_one_address_it_is_said_that_there_is_no_other(call_tool, server):
     result = call_tool("--all-addresses", "--json", "-", server.url())
     assert "There is nothing to compare: all runs are of 127.0.0.1." in flat(result.err)
+    assert "difference" not in result.err
     assert [run["target"] for run in json.loads(result.out)["runs"]] == ["127.0.0.1"]
 
 
@@ -210,7 +211,7 @@ def test_the_certificate_is_a_column_where_it_differs(call_tool, authority):
     result, _ = ask(call_tool, [{"tls": good}, {"tls": ended}, {"tls": good}], "-k", scheme="https")
     shown = re.findall(r"│ ([0-9a-f]{8}), (30 days|expired)", result.out)
     assert "│ Certificate " in result.out and [left for _, left in shown] == ["30 days", "expired", "30 days"]
-    assert shown[0] == shown[2] != shown[1]
+    assert shown[0] == shown[2] != shown[1] and "to be sure, 1 was good" in flat(result.out)
     same, _ = ask(call_tool, [{"tls": good}] * 2, "-k", scheme="https")
     assert "Certificate" not in same.out
 

@@ -212,7 +212,9 @@ def test_the_chain_is_drawn_where_verification_failed(run_tool, authority):
         ((nameless,), {}, "O=Test"),
     ):
         with http_server(tls=authority.showing(*sent)) as server:
-            assert fields_of(run_tool(server.url(), env=env).out, "Chain") == [words]
+            refused = run_tool(server.url(), env=env).out
+            assert fields_of(refused, "Chain") == [words]
+            assert fields_of(refused, "TLS") == ["the handshake failed"], "not that nothing was verified"
             assert fields_of(run_tool("-k", server.url()).out, "Chain") == []
 
 

@@ -150,6 +150,19 @@ def test_of_two_kinds_of_slow_runs_the_far_ones_are_told():
     assert near == "besides, 1 other run is slower by up to 4980 ms"
 
 
+def test_a_column_of_differences_has_one_precision_and_plain_http_no_tls():
+    options = tool.parse_options(["--vs", "", "--vs", "https://b.test/", "http://a.test/"], {}, 80)
+    report, times = tool.Report(options), {"A": 20_000, "B": 20_028, "C": 30_300}
+    for number, (side, us) in ((number, each) for number in range(8) for each in times.items()):
+        step, turn = sample(number, us), tool.Turn(number + 1, number + 1, side)
+        tls = step.timing._replace(tls=2_000) if side == "C" else step.timing
+        report.runs.append(tool.Run((step._replace(turn=turn, timing=tls),), False, turn))
+    table = tool.sides_table(report, 80)
+    columns = {heading: [row[at].text for row in table.rows] for at, heading in enumerate(table.headings)}
+    assert columns["median difference"] == ["", "+0.028 ms", "+10.300 ms"]
+    assert columns["tls"] == ["-", "-", "2.00"]
+
+
 def test_the_rhythm_of_a_side_s_error_pages_counts_rounds():
     options = tool.parse_options(["--count", "40", "--vs", "", "http://a.test/"], {}, 80)
     report = tool.Report(options)
