@@ -803,7 +803,6 @@ class Counters(NamedTuple):
     acknowledged: int  # bytes of these
     received: int  # bytes, in order
     segments_in: int  # with data
-    segments_out: int  # with data
     acknowledgments: int  # segments out without data
     disorder: int | None  # segments that came out of order
     busy_us: int | None  # in which something was sent or to be sent, and not acknowledged
@@ -2988,7 +2987,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         return None
     counter = partial(counter_at, info)
     # Unlike the smoothed tcpi_rtt, tcpi_min_rtt is free of the other side's delayed acknowledgements.
-    rtt, segments_out = counter(148), counter(156)
+    rtt = counter(148)
     all_sent, again = counter(200, "@Q"), counter(208, "@Q")  # tcpi_bytes_sent, tcpi_bytes_retrans (4.19)
     return Counters(
         segment=counter(16),  # tcpi_snd_mss
@@ -3003,8 +3002,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         acknowledged=counter(120, "@Q"),  # tcpi_bytes_acked
         received=counter(128, "@Q"),  # tcpi_bytes_received
         segments_in=counter(152),  # tcpi_data_segs_in
-        segments_out=segments_out,  # tcpi_data_segs_out
-        acknowledgments=counter(136) - segments_out,  # tcpi_segs_out
+        acknowledgments=counter(136) - counter(156),  # tcpi_segs_out, tcpi_data_segs_out
         disorder=counter(DISORDER),
         busy_us=counter(168, "@Q"),  # tcpi_busy_time, tcpi_rwnd_limited (4.10): in ticks of the kernel
         limited_us=counter(176, "@Q"),
