@@ -6741,10 +6741,10 @@ FAR_TIMES = 4  # slow runs fall apart where some are slower than the rest of the
 MOST, FEW = 0.9, 0.1  # a field or finding goes with some runs: most of them have it, few others
 MAX_VALUES, LEAD_RISK = 8, 1e-4  # of such a field; how often chance may part the runs so clearly by one
 MAX_TRAITS, MAX_TRAIT = 16, 40  # short fields of a response; characters of a name, and of a value
-# Fields of each answer, or of its body: none of them tells where an answer came from.
+# Fields of each answer, of a status, or of a body: none of them tells where an answer came from.
 ABOUT_AN_ANSWER = (
     *("date", "expires", "age", "last-modified", "etag", "keep-alive", "connection", "transfer-encoding"),
-    *("trailer", "accept-ranges", "vary"),
+    *("trailer", "accept-ranges", "vary", "retry-after"),
 )
 
 
@@ -7339,7 +7339,7 @@ class Case:
         spent: int = getattr(self, phase)
         beyond = self.sending(phase) - trips - (self.limited if phase == "wait" else 0)
         again = max(0, min(beyond, self.time_outs(self.lost[phase])))
-        return min(again + self.late[phase], spent - trips)
+        return max(0, min(again + self.late[phase], spent - trips))
 
     def rest(self, phase: str) -> int:
         """Return what is left of tls or wait beyond sending, losses and the work of this machine."""
@@ -7457,9 +7457,8 @@ def long_lookup(case: Case) -> Found:
         who = f"the resolver ({', '.join(resolver.servers)})"
         passed, late = divmod(case.dns + LOOKUP_EARLY_US, resolver.time_out_us)
         if passed and late <= LOOKUP_EARLY_US + LOOKUP_SLACK_US:
-            cost = min(case.dns, passed * resolver.time_out_us)
             text = time_outs_text(case, resolver, host, passed)
-            yield Finding("resolver_timeout", "dns", cost, "fits", text)
+            yield Finding("resolver_timeout", "dns", passed * resolver.time_out_us, "fits", text)
             return
         if not host.endswith(".") and (not answered or host.count(".") < resolver.ndots):
             asked = [*(f"{host}.{domain}" for domain in resolver.search), host]
@@ -7587,7 +7586,10 @@ def slow_server(case: Case) -> Found:
 
 def upload(case: Case) -> Found:
     """Find that sending the request took most of the wait, without a window or a loss that explains it."""
-    busy, size = case.busy("wait"), case.evidence.request_bytes
+    if case.step.response and not case.evidence.sent_whole:  # the answer did not wait for it
+        return
+    busy = case.busy("wait")
+    size = min(case.evidence.request_bytes, case.grown("acknowledged", *MARKS["wait"]))
     took = min(busy, case.sending("wait")) - case.limited - (case.loss("wait") - case.late["wait"])
     least = case.trip + max(SLOW_US, SLOW_TRIPS * case.trip)
     if size > case.segment and took >= max(least, case.wait / 2):
@@ -7607,9 +7609,11 @@ def closed_window(case: Case) -> Found:
     ):
         cause = "it is small for this path, or the program there was slow to read"
         text = f"{window_text(whose, us)}: {cause}{advice}"
-        if name == "tcp_window" and case.evidence.shut:
+        if name == "tcp_window" and case.lost["wait"]:
+            text += ", or what came behind a lost segment filled it"
+        elif name == "tcp_window" and case.evidence.shut:
             text += "; its full buffer dropped what was under way"
-        yield Finding(name, "wait", min(case.wait, us), "seen", text)
+        yield Finding(name, "wait", us, "seen", text)
 
 
 def silences(case: Case) -> Found:
@@ -7622,8 +7626,7 @@ def silences(case: Case) -> Found:
     if case.rtt:  # there is a path, on which something may be lost
         text += f", or what it sent was lost{'' if error else ' and came again'}"
     if longest.us >= max(SLOW_US, SLOW_TRIPS * case.rtt):
-        # The instants are the kernel's, turned into ours one by one: they may lie some us apart.
-        yield Finding("stalled", "xfer", min(longest.us, case.xfer), "seen", text)
+        yield Finding("stalled", "xfer", longest.us, "seen", text)
 
 
 def refusal_notes(step: Step, status: int) -> Iterator[str]:
@@ -7686,7 +7689,12 @@ SLOWNESS = ("proxy", "server", "upload", "nagle", "stalled")  # as a wait for a 
 def step_findings(step: Step) -> tuple[Finding, ...]:
     """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
     case = Case(step)
-    made = [found for rule in RULES for found in rule(case) if found.cost_us >= case.least]
+    made = []
+    for found in (found for rule in RULES for found in rule(case)):
+        # The kernel's times go beyond ours by a little: nothing costs more than its phase.
+        cost = min(found.cost_us, getattr(case, found.phase) if found.phase else step.timing.total)
+        if cost >= case.least:
+            made.append(found._replace(cost_us=cost))
     if any(found.id == "starved" for found in made):  # which explains what was no longer than it
         made = [found for found in made if found.id not in SLOWNESS or found.cost_us > step.starved_us]
     return tuple(sorted(made, key=lambda found: -found.cost_us))

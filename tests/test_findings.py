@@ -536,7 +536,8 @@ SEARCHED = {
     "resolver": RESOLVER._replace(search=("b.test", "c.test"), ndots=5),
     "canonical_name": "a.test",
 }
-UPLOAD = {"request_bytes": 60_149}
+UPLOAD = {"request_bytes": 60_149, "sent_whole": True}
+ALL_CAME = {"acknowledged": 60_149}
 TICKETS = {
     **NEARBY,
     "tls": 2,
@@ -665,7 +666,20 @@ RECORDED = {
         "server 501 ms",
         like=UPLOAD,
         wait=1165,
-        answered={"busy_us": 664_000, "smoothed_rtt_us": 300_000},
+        answered={**ALL_CAME, "busy_us": 664_000, "smoothed_rtt_us": 300_000},
+    ),
+    "one that was answered before it had left": row(
+        like=UPLOAD,
+        wait=699,
+        answered={**ALL_CAME, "busy_us": 690_000, "smoothed_rtt_us": 300_000},
+        sent_whole=False,
+    ),
+    "one that lost something, and was faster than slow start": row(
+        "upload 157.8 ms",
+        like=UPLOAD,
+        wait=200,
+        request_bytes=600_000,
+        answered={**ALL_CAME, "busy_us": 199_000, "retransmits": 1},
     ),
     "one to a thinking server": row("server 503 ms", like=UPLOAD, wait=623, answered={"busy_us": 120_000}),
     "one whose last acknowledgment is late": row(
@@ -676,7 +690,7 @@ RECORDED = {
         "loss wait 240 ms",
         like=UPLOAD,
         wait=765,
-        answered={"busy_us": 764_000, "smoothed_rtt_us": 300_000, "retransmits": 1},
+        answered={**ALL_CAME, "busy_us": 764_000, "smoothed_rtt_us": 300_000, "retransmits": 1},
     ),
     "one whose kernel counts no time": row(like=UPLOAD, wait=765, connected={"busy_us": None}),
     "a lost request to a thinking server": row(
@@ -737,6 +751,12 @@ RECORDED = {
 def test_what_was_recorded_is_read(name):
     known, expected = RECORDED[name]
     assert found(recorded(**known)) == expected
+
+
+def test_a_window_may_be_full_of_what_came_behind_a_lost_segment():
+    known, _ = RECORDED["one whose reader was sent what it had"]
+    step = recorded(**{**known, "answered": {**known["answered"], "duplicates": 7}})
+    assert "slow to read, or what came behind a lost segment filled it" in str(tool.step_findings(step))
 
 
 def test_a_time_has_a_decimal_below_100_ms():
