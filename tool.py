@@ -9404,13 +9404,6 @@ def companion_text(companion: Companion) -> str:
     )
 
 
-def status_rows(summary: Summary) -> Iterator[Row]:
-    """Say what 429 may mean."""
-    name = f"{summary.variant}, step {summary.number}: " if summary.variant else ""
-    if 429 in summary.statuses and len(summary.statuses) > 1:
-        yield "Reading", f"{name}429: it may be this measuring that is limited: try a longer --interval"
-
-
 def row_text(row: Sequence[Step]) -> str:
     """Name a row of runs by its ends."""
     numbers = [str(step.turn.round) for step in row]
@@ -9495,7 +9488,6 @@ def often_text(costs: Sequence[tuple[int, int]], summary: Summary, report: Repor
 
 def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
     """Say what is odd about a step of a series, and what its times mean."""
-    yield from status_rows(summary)
     slow, why = summary.slow, None
     if slow:
         why = common_finding(slow)
@@ -9749,8 +9741,6 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         yield Span(f"Stopped after {runs}.", "warn")
     if report.runs[0].turn.variant:
         yield from sides_blocks(report, width)
-        for summary in report.summaries:
-            yield Fields(status_rows(summary))
     else:
         for summary in report.summaries:
             yield from summary_blocks(summary, report, width)
