@@ -10,7 +10,7 @@ import re
 import pytest
 
 from checks import EDGE, check_step, check_usage_error, flat
-from servers import Reply, black_hole, dns_server, free_port, http_server, redirect, refused_port
+from servers import Reply, black_hole, dns_server, free_port, http_server, redirect
 
 
 @contextlib.contextmanager
@@ -216,16 +216,6 @@ def test_the_certificate_is_a_column_where_it_differs(call_tool, authority):
     assert "Certificate" not in same.out
 
 
-def test_addresses_that_fail_alike_have_one_hint(call_tool):
-    addresses = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
-    with refused_port(host="0.0.0.0") as port:
-        result = call_tool(*resolved(port, addresses), "--all-addresses", f"http://web.test:{port}/")
-    text = flat(result.out)
-    assert text.count(" refused (once)") == len(addresses)
-    assert all(f"Not good {address}: 1 of 1 round: round 1 " in text for address in addresses)
-    assert text.count("check the port") == 1
-
-
 def test_budgets_hold_for_each_address(call_tool, server, tls):
     """The last step of the first has no TLS."""
     members = [{"tls": tls, "routes": {"/": redirect(server.url())}}, {"tls": tls}]
@@ -257,16 +247,6 @@ def test_what_cannot_be_asked_of_each_address_is_refused(call_tool, server):
     ):
         check_usage_error(call_tool("--all-addresses", *options, server.url(), env=env), *words)
     assert server.accepted == 0
-
-
-def test_the_first_round_opens_its_own_connections_and_the_next_keeps_them(call_tool):
-    routes = {"routes": {"/": redirect("/here"), "/here": Reply()}}
-    result, _ = ask(
-        call_tool, [routes, routes], "-L", "--reuse", "--count", 2, "--interval", 0, "--json", "-"
-    )
-    for run in json.loads(result.out)["runs"]:
-        assert {step["network"]["ip"] for step in run["steps"]} == {run["target"]}
-        assert {step["network"]["reused"] for step in run["steps"]} == {run["round"] == 2}
 
 
 def test_an_address_whose_connections_are_never_kept_is_told(call_tool):

@@ -187,11 +187,6 @@ def test_all_steps_lie_on_one_time_axis(call_tool, chain, tmp_path):
     assert re.search(rf" {end / 1000:.1f} ms +│? +in all", result.out)
 
 
-def test_a_request_is_shortened_in_its_middle(call_tool, chain):
-    row = rows_of(call_tool("-L", chain.url(), env={"COLUMNS": "60"}).out, "3")["3"]
-    assert re.fullmatch("http://12.*….*end *", row[2]), row
-
-
 # --- rows -----------------------------------------------------------------------------------------
 
 

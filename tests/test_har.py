@@ -168,13 +168,6 @@ def test_a_chain_has_an_entry_for_every_step(call_tool, tmp_path):
     assert page["pageTimings"]["onLoad"] >= sum(entry["time"] for entry in entries) - 0.001
 
 
-def test_a_chain_that_fails_keeps_what_came_before(call_tool, tmp_path):
-    with http_server({"/": redirect("ftp://x.test/")}) as server:
-        entries = archive(call_tool, tmp_path, "-L", server.url())
-    assert [entry["response"]["status"] for entry in entries] == [302, 0]
-    assert entries[1]["_error"].startswith("redirect")
-
-
 def test_a_failed_exchange_has_status_0_and_its_times(call_tool, tmp_path):
     with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")) as server:
         [entry] = archive(call_tool, tmp_path, server.url())

@@ -129,11 +129,3 @@ def test_a_certificate_that_is_about_to_expire_stands_out(call_tool, authority):
     assert colour(20) and colour(3)
     assert len({*colour(300), *colour(20), *colour(3)}) == len(colour(300)) + 2
     assert (colour(30), colour(29), colour(7), colour(6)) == (colour(300), colour(20), colour(20), colour(3))
-
-
-# --- stdout and stderr ----------------------------------------------------------------------------
-
-
-def test_without_a_terminal_on_stderr_there_is_no_live_status(run_tool):
-    with http_server({"/": Reply(wait=0.8)}) as server:
-        assert run_tool(server.url(), terminal="out").err == ""

@@ -381,20 +381,16 @@ def test_what_surrounds_it_does_not_matter(run, server):
         check_waterfall(run(server.url(), **trouble))
 
 
-def test_the_archive_can_have_any_name_in_any_folder(run, archive, server, tmp_path):
+def test_the_archive_can_have_any_name_in_any_folder_and_runs_by_it(run, archive, server, tmp_path):
     name = b"not utf-8 \xff\xe9 a.b:c%41.zip"
     folder = os.path.join(os.fsencode(tmp_path), name + b".folder")
     os.mkdir(folder)
     copy = os.path.join(folder, name)
     shutil.copy(archive, copy)
     check_metrics(run("--metrics-only", server.url(), file=copy, env={"LC_ALL": "C"}))
-
-
-def test_the_archive_runs_by_its_own_name_and_through_a_symlink(archive, run, server, tmp_path):
     link = tmp_path / "httphases"
     link.symlink_to(archive)
     check_metrics(run("--metrics-only", server.url(), python="/usr/bin/env", file=link))
-    check_metrics(run("--metrics-only", server.url(), file=link))
 
 
 OURS = ("h2", "hpack", "httphases", "hyperframe", "idna", "rich", "socks", "tool")
