@@ -6654,10 +6654,7 @@ def to_ms(us: float | None) -> float | None:
 def median(values: Iterable[float]) -> float:
     """Return the middle of one value or more; of an even number the mean of the two in the middle."""
     ordered = sorted(values)
-    half = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[half]
-    return (ordered[half - 1] + ordered[half]) / 2
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def spread(values: Sequence[float]) -> float:
@@ -9188,8 +9185,6 @@ def response_rows(step: Step) -> Iterator[Row]:
         body = amount_text(len(step.request.body), None, spent if whole else None)
         how = f"{how} in {time_text(spent, 2)} of the wait" if whole else "not sent whole"
         yield "Request", f"body of {body}, {how}"
-    if step.interim:
-        yield "Interim", and_more(list(map(str, step.interim)), MOST_LISTED, ", …")
     if response:
         body = amount_text(step.body_bytes, response.get("content-encoding"), step.timing.xfer)
         status = f"{response.status} {clip(response.reason)}".strip()
