@@ -308,6 +308,7 @@ STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of 
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
 LONG_LOOKUP_US, LONG_SEARCH_US = 100_000, 20_000  # us; of one name, of several
 LEAST_QUIET_US = 500_000  # what came later still flows
+LEAST_LEFT_US = 1_000_000  # a phase that had less time is not judged: a SYN is sent again after 1 s
 LARGEST_OPTIONS = 40  # bytes of TCP's options, by which a full segment may be smaller than another
 SMALL_PACKET = 1200  # bytes that get through everywhere: IPv6 does not go below an MTU of 1,280
 JUMBO_FRAME = 9000  # bytes: what carries more is this machine's own loopback
@@ -3281,12 +3282,13 @@ def own_machine(host: str, ip: str) -> str:
     return f"{clip(host)} is {ip}, this machine itself"
 
 
-def explain_silence(phase: str, host: str, last: Counters, at_start: Counters | None, pending: int) -> str:
+def explain_silence(phase: str, ip: str, last: Counters, at_start: Counters | None, pending: int) -> str:
     """Say what a time-out means by what the kernel had counted, `at_start` of the phase and `last`: something
-    was lost (`pending` bytes were not acknowledged), or the program is silent. Empty where neither is known:
-    a request that has not left whole, the phase `upload`, waits for the other side's window.
+    was lost or slow to leave (`pending` bytes were not acknowledged), or the program is silent. Empty where
+    none is known: a request that has not left whole, the phase `upload`, waits for the other side's window.
     """
-    large = f" Or packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1472 {host}."
+    size = 1452 if ":" in ip else 1472  # what is left of 1,500 bytes by the headers of IP and ICMP
+    large = f" Or packets of 1,500 bytes may not get through: MTU; try ping -M do -s {size} {ip}."
     if last.segment > JUMBO_FRAME:
         large = ""
     if pending > 0 and last.since(at_start, "retransmits"):
@@ -3294,6 +3296,10 @@ def explain_silence(phase: str, host: str, last: Counters, at_start: Counters | 
         return f"{lost}; check routing and firewalls.{large if pending > SMALL_PACKET else ''}"
     if last.since(at_start, "disorder"):
         return f"Lost on the way: what came waits for a segment before it.{large}"
+    limited, busy = (last.since(at_start, name) for name in ("limited_us", "busy_us"))
+    if pending > SMALL_PACKET and last.since(at_start, "acknowledged") and limited < busy / 2:
+        slow = "this machine's way out or the path is slow"
+        return f"The request is under way: {pending} bytes were not acknowledged: {slow}; or {RAISE_M}"
     if pending > 0 or phase == "upload":
         return ""
     silent = "nothing came back"
@@ -6302,10 +6308,10 @@ def describe_network(current: CurrentStep, history: Log, options: Options, evide
     )
 
 
-def explain_time_out(phase: str, host: str, history: Log, evidence: Evidence) -> str:
+def explain_time_out(phase: str, ip: str, history: Log, evidence: Evidence) -> str:
     """Say what a time-out in a phase means, by what the kernel had counted and by the length of the body;
-    empty where neither tells. Without a `host`, behind a proxy, only the length does: the kernel knows the
-    proxy's side.
+    empty where neither tells. Without the server's `ip`, behind a proxy, only the length does: the kernel
+    knows the proxy's side.
     """
     last, taken = evidence.ended, evidence.connected if history.kept else JUST_CONNECTED
     since = taken if phase == "tls" else evidence.sent or taken
@@ -6317,27 +6323,33 @@ def explain_time_out(phase: str, host: str, history: Log, evidence: Evidence) ->
     acknowledged = last.since(taken, "acknowledged")
     if history.kept and last.since(since, "retransmits") and not acknowledged:
         return FORGOTTEN_HINT.format(history.idle / 1e9)
-    if told or not host or evidence.shut:
+    if told or not ip or evidence.shut:
         return told
     phase = "upload" if phase == "wait" and history.sent is None else phase
-    return explain_silence(phase, host, last, since, last.since(taken, "sent") - acknowledged)
+    return explain_silence(phase, ip, last, since, last.since(taken, "sent") - acknowledged)
 
 
 def describe_failure(
-    current: CurrentStep, history: Log, secrets: Secrets, evidence: Evidence, host: str
+    current: CurrentStep, history: Log, options: Options, evidence: Evidence, host: str
 ) -> Failure | None:
     """Say why a step failed and what to try, its host as `host`; None if it did not fail."""
     error, route = history.error, current.route
     if error is None:
         return None
-    hint = error.hint
-    if error.kind == "timeout" and history.phase in ("tls", "wait", "xfer"):
-        hint = explain_time_out(history.phase, "" if route.proxy else host, history, evidence) or hint
+    message, hint, phase, peer = error.message, error.hint, history.phase, history.connected.peer
+    if error.kind == "timeout" and phase in ("tls", "wait", "xfer"):
+        ip = peer.ip if peer and not route.proxy else ""
+        hint = explain_time_out(phase, ip, history, evidence) or hint
+    left = getattr(history.timing, phase) or 0
+    if error.kind == "timeout" and history.start and left < options.max_time * 500_000:
+        message += f"; {phase} had only {length_text(left)} of that time"
+        if left < LEAST_LEFT_US:
+            hint = f"What came before took most of the time: look there first; or {RAISE_M}"
     if route.proxy and route.source != "--proxy" and error.kind != "redirect":
         hint += f" The proxy is that of {route.source}: -x '' goes without it."
-    words = (shown_words(text, secrets) for text in (error.message, hint))
+    words = (shown_words(text, options.secrets) for text in (message, hint))
     message, hint = (text.replace(current.request.url.host, host) for text in words)
-    return Failure(error.kind, history.phase, message, hint)
+    return Failure(error.kind, phase, message, hint)
 
 
 def finish(current: CurrentStep, history: Log, options: Options) -> Step:
@@ -6370,7 +6382,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         response=response,
         body_bytes=history.received,
         interim=history.interim,
-        error=describe_failure(current, history, secrets, evidence, host),
+        error=describe_failure(current, history, options, evidence, host),
         starved_us=min(waited // 1000, timing.total),
         evidence=evidence,
         span_id=current.span_id,
