@@ -9454,7 +9454,7 @@ def several_text(ordered: Sequence[int]) -> str:
     if len(ordered) < 3:
         return f"{' and '.join(map(whole_ms, ordered))} ms"
     usual, most = nearest_rank(ordered, 50), ordered[-1]
-    return f"median {whole_ms(usual)} ms" + (f", at most {whole_ms(most)}" if most >= FAR_OFF * usual else "")
+    return f"median {whole_ms(usual)}{f', at most {whole_ms(most)}' if most >= FAR_OFF * usual else ''} ms"
 
 
 def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row]:

@@ -324,7 +324,7 @@ def test_a_certificate_that_fails_is_drawn_with_the_reason(call_tool, authority)
     assert (failed.kind, failed.phase) == ("tls", "tls")
     says(failed.message, "expired", "days ago", "notAfter 20", "this machine's time 20")
     says(failed.hint, "renew", "date", "-k")
-    says(failed.report, "shown.test", "not verified")
+    says(failed.report, "shown.test", "TLS the handshake failed")
 
 
 # --- proxies --------------------------------------------------------------------------------------

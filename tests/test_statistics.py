@@ -226,7 +226,7 @@ def test_of_one_or_two_slow_runs_each_time_is_told_and_of_more_none_is_hidden():
         ([60_000], "1 of 31 runs, 60 ms, the others 20"),
         ([100_000, 273_000], "2 of 32 runs, 100 and 273 ms, the others 20"),
         ([60_000, 60_000, 88_000], "3 of 33 runs, median 60 ms, the others 20"),
-        ([60_000, 60_000, 95_000], "3 of 33 runs, median 60 ms, at most 95, the others 20"),
+        ([60_000, 60_000, 95_000], "3 of 33 runs, median 60, at most 95 ms, the others 20"),
     ):
         assert told_of(made(slow + [20_000] * 30))[0].partition(":")[0] == told
 
