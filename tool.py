@@ -2699,9 +2699,9 @@ def without_credentials(side: Options, base: Options, own: argparse.Namespace) -
 
 def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options) -> Options:
     """Return the options of a side; raises UsageError as for a command line of its own."""
+    # What a side gives replaces what the base gives; its --resolve is added, and its -4 replaces -6 too.
     given = {name: value for name, value in vars(own).items() if value not in (None, False, [])}
     merged = argparse.Namespace(**{**vars(args), **given})
-    # What the side says replaces it; --resolve adds to it; -4 takes the place of -6.
     merged.resolve = args.resolve + own.resolve
     if own.ipv4 or own.ipv6:
         merged.ipv4, merged.ipv6 = own.ipv4, own.ipv6
