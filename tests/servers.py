@@ -17,7 +17,6 @@ import errno
 import fcntl
 import importlib.util
 import itertools
-import json
 import os
 import random
 import select
@@ -680,18 +679,15 @@ def _program(scheme: str, command: Sequence[str], port_file: Path) -> Iterator[P
 
 
 @contextlib.contextmanager
-def http2_server(
-    folder: Path, certificate: Path | None = None, *, host: str = "127.0.0.1"
-) -> Iterator[Program]:
-    """Run hypercorn over TLS with `certificate` (a PEM file of key and chain), or without TLS and HTTP/2.
+def http2_server(folder: Path, certificate: Path, *, host: str = "127.0.0.1") -> Iterator[Program]:
+    """Run hypercorn over TLS with `certificate` (a PEM file of key and chain).
 
-    The query of a URL says what it is to do: status, size, location, wait and xfer (seconds, as in `Reply`);
-    the path /echo answers with the request as JSON.
+    The query of a URL says how many bytes it is to send, as in `?size=10000`.
     """
     need("hypercorn", "hypercorn, the HTTP/2 server, is not installed")
     port_file = folder / "hypercorn.port"
-    command = [__file__, "http2", str(port_file), str(certificate or ""), host]
-    with _program("https" if certificate else "http", command, port_file) as program:
+    command = [__file__, "http2", str(port_file), str(certificate), host]
+    with _program("https", command, port_file) as program:
         yield program
 
 
@@ -723,20 +719,12 @@ async def _http2_application(scope: dict[str, Any], receive: Callable, send: Cal
     if scope["type"] != "http":
         await _acknowledge_lifespan(receive, send)
         return
-    body, more = b"", True
-    while more:
-        message = await receive()
-        body, more = body + message.get("body", b""), message.get("more_body", False)
     query = dict(urllib.parse.parse_qsl(scope["query_string"].decode()))
-    content = _echo(scope, body) if scope["path"] == "/echo" else b"x" * int(query.get("size", 6))
+    content = b"x" * int(query.get("size", 6))
     headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(content)).encode())]
-    if "location" in query:
-        headers.append((b"location", query["location"].encode()))
     half = len(content) // 2
-    await asyncio.sleep(float(query.get("wait", 0)))
-    await send({"type": "http.response.start", "status": int(query.get("status", 200)), "headers": headers})
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": content[:half], "more_body": True})
-    await asyncio.sleep(float(query.get("xfer", 0)))
     await send({"type": "http.response.body", "body": content[half:]})
 
 
@@ -744,12 +732,6 @@ async def _acknowledge_lifespan(receive: Callable, send: Callable) -> None:
     for _ in ("startup", "shutdown"):
         message = await receive()
         await send({"type": message["type"] + ".complete"})
-
-
-def _echo(scope: dict[str, Any], body: bytes) -> bytes:
-    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-    asked = {"method": scope["method"], "path": scope["path"], "http_version": scope["http_version"]}
-    return json.dumps({**asked, "headers": headers, "body": body.decode("latin-1")}).encode()
 
 
 async def _serve_http2(port_file: Path, certificate: str, host: str) -> None:
@@ -760,8 +742,7 @@ async def _serve_http2(port_file: Path, certificate: str, host: str) -> None:
     config = hypercorn.config.Config()
     config.bind = [f"fd://{listener.fileno()}"]
     config.accesslog = None
-    if certificate:
-        config.certfile = config.keyfile = certificate
+    config.certfile = config.keyfile = certificate
     port_file.write_text(str(listener.getsockname()[1]))
     await hypercorn.asyncio.serve(_http2_application, config)
 

@@ -63,12 +63,12 @@ def test_the_deadline_holds_while_the_answer_does_not_end(run_tool, tls, authori
 
 def test_a_deadline_is_kept_to_within_100_ms(run_tool):
     """A busy machine wakes the program up later, but not each time."""
-    lateness = []
+
+    def lateness():
+        return run_tool("-m", 0.5, "--json", "-", server.url()).json()["steps"][0]["timing"]["total_ms"] - 500
+
     with scripted(lambda peer: peer.read_to_end()) as server:
-        while not lateness or (min(lateness) >= 100 and len(lateness) < 30):
-            step = run_tool("-m", 0.5, "--json", "-", server.url()).json()["steps"][0]
-            lateness.append(step["timing"]["total_ms"] - 500)
-    assert -20 <= min(lateness) < 100
+        assert any(-20 <= lateness() < 100 for _ in range(5))
 
 
 @pytest.mark.needs("root", "linux")

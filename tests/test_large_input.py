@@ -21,7 +21,7 @@ import pytest
 from certificates import hostile_certificate, server_context
 from conftest import WITHOUT, block
 from inside import tool
-from servers import http_server, scripted, sending
+from servers import http_server, scripted
 
 MEGABYTE = (1 << 20) - 2000
 """As much as a header section may have, but for what stands around it."""
@@ -62,12 +62,6 @@ def in_all(pattern: bytes) -> bytes:
     part = much(pattern, MEGABYTE // (len(starts) + 1))
     fields = b"".join(start + part + b"\r\n" for start in starts)
     return b"HTTP/1.1 302 " + part.replace(b"\r\n", b"") + b"\r\nContent-Length: 0\r\n" + fields + b"\r\n"
-
-
-def in_many(pattern: bytes) -> bytes:
-    """Make a response with a megabyte in nearly a thousand fields."""
-    part = much(pattern.replace(b"\r\n", b""), 1040)
-    return OK + b"".join(b"X-%d: " % number + part + b"\r\n" for number in range(970)) + b"\r\n"
 
 
 PLACES: dict[str, Callable[[bytes], bytes]] = {
@@ -147,16 +141,6 @@ def test_the_names_of_a_certificate_cost_no_more_than_letters(seconds_of, tmp_pa
             return seconds_of(style, "-k", server.url())
 
     check_linear(0, measure)
-
-
-@pytest.mark.parametrize("style", ["rich", "plain"])
-def test_hundreds_of_secrets_cost_no_more_than_none(seconds_of, style):
-    """More cookies than a browser keeps; the server repeats half of each in nearly a thousand fields."""
-    headers = ["-H", "Cookie: " + "; ".join(f"name-{number}=value-{number:05d}-x" for number in range(200))]
-    with scripted(sending(in_many(b"value-012"))) as server:
-        none = seconds_of(style, server.url())
-        taken = min(seconds_of(style, *headers, server.url()) for _ in range(2))
-    assert taken <= 3 * none + 0.7, f"{taken:.2f} s, without a secret {none:.2f} s"
 
 
 NEARLY = {

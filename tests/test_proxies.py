@@ -409,29 +409,6 @@ def test_with_socks5_the_next_address_is_tried_when_the_proxy_cannot_reach_one(r
 # --- the environment ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("variables", "source"),
-    [
-        ({"http_proxy": "P"}, "http_proxy"),
-        ({"all_proxy": "P"}, "all_proxy"),
-        ({"http_proxy": "P", "HTTP_PROXY": "Q"}, "http_proxy"),
-        ({"HTTP_PROXY": "Q", "ALL_PROXY": "P", "REQUEST_METHOD": "GET"}, "ALL_PROXY"),
-        ({"https_proxy": "Q"}, None),
-        ({"http_proxy": "Q", "no_proxy": "*"}, "NO_PROXY"),
-        ({"http_proxy": "ftp://x", "no_proxy": "*"}, "NO_PROXY"),
-    ],
-)
-def test_the_environment_decides_the_road(server, variables, source):
-    with relay_proxy("http", server) as (proxy, asked), refused_port() as dead:
-        places = {"P": proxy, "Q": f"http://127.0.0.1:{dead}"}
-        env = {name: places.get(value, value) for name, value in variables.items()}
-        mapping = ["--resolve", f"a.test:{server.port}:127.0.0.1"]
-        network = only_step(here(*mapping, server.url(host="a.test"), env=env))["network"]
-    proxied = source not in (None, "NO_PROXY")
-    assert (network["proxy_url"], network["proxy_source"]) == (proxy if proxied else None, source)
-    assert len(asked) == proxied
-
-
 def test_the_option_wins_over_the_environment_and_no_proxy(server):
     with relay_proxy("http", server) as (proxy, asked):
         env = {"http_proxy": "http://127.0.0.1:1", "no_proxy": "*"}

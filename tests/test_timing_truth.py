@@ -166,9 +166,10 @@ def test_a_program_that_wakes_up_late_does_not_blame_the_server():
 @pytest.mark.parametrize("options", [(), ("--http1.1",)], ids=["HTTP/2", "HTTP/1.1"])
 def test_the_end_of_a_handshake_leaves_together_with_the_request(run_tool, http2, authority, options):
     """If it did not, the kernel would keep it back for 200 ms each time, a busy machine now and then."""
-    phases = [float("inf")]
-    while min(phases) >= 150 and len(phases) <= 30:
+
+    def both_phases():
         result = run_tool("--json", "-", "--cacert", authority.file, *options, http2.url("/"))
         timing = result.json()["steps"][0]["timing"]
-        phases.append(timing["tls_ms"] + timing["wait_ms"])
-    assert min(phases) < 150
+        return timing["tls_ms"] + timing["wait_ms"]
+
+    assert any(both_phases() < 150 for _ in range(5))

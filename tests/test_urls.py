@@ -157,6 +157,19 @@ NOT_COVERED = [
 ]
 
 
+def test_the_environment_decides_the_road():
+    for environ, source in (
+        ({"http_proxy": "p", "HTTP_PROXY": "q"}, "http_proxy"),
+        ({"HTTP_PROXY": "p", "all_proxy": "q"}, "HTTP_PROXY"),
+        ({"all_proxy": "p", "ALL_PROXY": "q"}, "all_proxy"),
+        ({"HTTP_PROXY": "q", "ALL_PROXY": "p", "REQUEST_METHOD": "GET"}, "ALL_PROXY"),
+        ({"https_proxy": "q"}, None),
+        ({"http_proxy": "q", "no_proxy": "*"}, "NO_PROXY"),
+    ):
+        route = choose_route(URL, None, environ)
+        assert (route.proxy.host if route.proxy else None, route.source) == (environ.get(source), source)
+
+
 def test_no_proxy_covers_a_host_or_does_not():
     for rows, source in ((COVERED, "NO_PROXY"), (NOT_COVERED, "all_proxy")):
         for value, url in rows:
