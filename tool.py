@@ -7011,7 +7011,7 @@ class Comparison(NamedTuple):
     verdict: str
     differences: Mapping[str, Distribution]  # by how much each key is above the other side's
     needed: int  # how many values an interval takes
-    statuses: tuple[int | None, int | None] = (None, None)  # the usual ones
+    statuses: tuple[int | None, int | None]  # the usual ones
 
     @property
     def names(self) -> tuple[str, str]:
@@ -7077,17 +7077,19 @@ def usual_status(side: Summary) -> int | None:
 
 def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
     """Compare a side with the first one, which has so many `rivals`; or a series with an earlier one."""
-    needed = needed_values(rivals)
+    number: int | None = own.number
+    statuses: tuple[int | None, int | None] = (None, None)
     if isinstance(other, Baseline):
         pairs = {key: (own.distributions[key], other.distributions[key]) for key in STAT_KEYS}
         differences = {key: difference_of_series(*pair) for key, pair in pairs.items()}
-        verdict = verdict_of(differences["total"], (None, None)) if own.good and other.good else "too_few"
-        return Comparison(own, other, own.number, verdict, differences, needed)
-    differences = {key: difference_in_turn(key, own, other, rivals) for key in STAT_KEYS}
-    statuses = (usual_status(own), usual_status(other))
-    single = all(each.number == 1 for each in (*own.answered, *other.answered))
+    else:
+        differences = {key: difference_in_turn(key, own, other, rivals) for key in STAT_KEYS}
+        statuses = (usual_status(own), usual_status(other))
+        number = 1 if all(each.number == 1 for each in (*own.answered, *other.answered)) else None
     verdict = verdict_of(differences["total"], statuses)
-    return Comparison(own, other, 1 if single else None, verdict, differences, needed, statuses)
+    if verdict != "unlike" and not (own.good and other.good):
+        verdict = "too_few"
+    return Comparison(own, other, number, verdict, differences, needed_values(rivals), statuses)
 
 
 def compare_all(options: Options, compared: Mapping[str | None, Summary]) -> list[Comparison]:

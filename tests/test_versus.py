@@ -425,6 +425,9 @@ def test_a_side_that_fails_is_told_and_not_compared(measure, call_tool, server):
 def test_an_error_page_is_other_work(measure):
     with http_server({"/": Reply(), "/bad": Reply(503)}) as server:
         result, document = measure("--count", 6, server.url(), "--vs", server.url("/bad"))
+        both, export = measure("--count", 6, server.url("/bad"), "--vs", "-L")
+    assert differences(export)["B"]["verdict"] == "too_few"
+    assert "Not compared: B has no good answer" in flat(both.out)
     found = differences(document)["B"]
     assert found["verdict"] == "unlike" and found["n"] == 6 and found["total_ms"]["ci95_ms"]
     told = flat(result.out)
