@@ -1,5 +1,5 @@
 """What is concluded of slow runs: how often is a rhythm named where there is none, and found where there is
-one; and how often is there a lead.
+one; how often are the far ones told where some are slow by little; and how often is there a lead.
 
 The program's own functions are fed with series whose slow runs were drawn from fixed seeds. All in percent.
 """
@@ -64,6 +64,47 @@ SOME: dict[str, Draw] = {
 }
 
 
+def placed(kind: str, chance: random.Random, count: int) -> list[int]:
+    """Draw which runs are slow: at random, each fourth, each fourth and one more, or one row."""
+    if kind == "random":
+        return sorted(chance.sample(range(count), max(2, count // 10)))
+    if kind == "a row":
+        first = chance.randrange(count - count // 8)
+        return list(range(first, first + max(2, count // 8)))
+    every = list(range(chance.randrange(4), count, 4))
+    others = [run for run in range(count) if run % 4 == (every[0] + 2) % 4]
+    return every if kind == "each 4th" else sorted([*every, chance.choice(others)])
+
+
+KINDS = ("random", "each 4th", "each 4th and one", "a row")
+
+
+def two_tails(far: str, near: str, chance: random.Random, count: int) -> tuple[list[float], set[int]]:
+    """Draw the times of a series with some runs that are slow by some 500 ms, and others by some 12."""
+    slow = set(placed(far, chance, count))
+    little = set(placed(near, chance, count)) - slow
+    times = [chance.gauss(20, 0.3) for _ in range(count)]
+    for run in range(count):
+        times[run] += chance.gauss(500, 40) if run in slow else 0
+        times[run] += chance.uniform(9, 14) if run in little else 0
+    return times, slow
+
+
+def tails_row(far: str, near: str, rounds: int) -> list[str]:
+    """Count how often exactly the far ones were told, with a time that one of them had, and their rhythm."""
+    row = [f"far: {far}, near: {near}"]
+    for count in (20, 30, 50, 100, 200):
+        chance, found = random.Random(f"{far} {near} {count}"), 0
+        for _ in range(rounds):
+            times, slow = two_tails(far, near, chance, count)
+            told = tool.find_slow(steps_of(times))
+            runs = {step.turn.number - 1 for step in told.runs} if told else set()
+            right = runs == slow and (bool(told.rhythm) or not far.startswith("each"))
+            found += right
+        row.append(f"{100 * found / rounds:.1f}")
+    return row
+
+
 def lead_row(name: str, held: float, fields: int, rounds: int) -> list[str]:
     """Count leads of slow runs, a fifth of all, that have a value with the chance `held`, and the others not;
     with 0 nothing goes with them. Each answer has some more fields, of two to four values at random.
@@ -91,10 +132,12 @@ def lead_row(name: str, held: float, fields: int, rounds: int) -> list[str]:
 
 def main() -> None:
     options = common.parse_arguments(
-        "How often a rhythm and leads are named where there are none, and found where there are.",
+        "How often a rhythm, two tails and leads are named where there are none, and found where there are.",
         1000,
         sys.executable,
     )
+    some = [tails_row(far, near, options.rounds) for far in KINDS for near in KINDS]
+    common.print_table(["told exactly", "20", "30", "50", "100", "200"], some)
     leads = [("no lead, 3 fields", 0.0, 3), ("no lead, 12 fields", 0.0, 12)]
     leads += [("a lead, 100 %, 6 fields", 1.0, 6), ("a lead, 97 %, 6 fields", 0.97, 6)]
     common.print_table(
