@@ -2120,9 +2120,8 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
         good = count if last["bad_status"] < sum(last["statuses"].values()) else 0
         for key in STAT_KEYS:
             fields = last[f"{key}_ms"]
-            middle, ends = fields["median"], fields["median_ci95"]
+            stats, ends = {name: fields[name] for name in ("median", "p95")}, fields["median_ci95"]
             low, high = (checked_number(ms * 1000) for ms in ends or (0.0, 0.0))
-            stats = {"median": middle, "p95": fields["p95"]}
             stats = {name: None if ms is None else checked_number(ms * 1000) for name, ms in stats.items()}
             times[key] = Distribution(stats, (low, high) if ends else None, count)
         told = (export.get("host"), export.get("label"), last["url"])
