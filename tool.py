@@ -4780,7 +4780,7 @@ class Exchange(Stage):
         response, words = history.response, reason_of(error).lower()
         if response and (response.status >= 300 or history.sent is None):  # RFC 9112 section 9.5
             answer = f"the answer was {response.status} {foreign(response.reason)}"
-            hint = "The answer says why. Not all of the request was read, which resets the connection."
+            hint = "The answer says why. A server that does not read all of a request resets the connection."
             if response.status == 407:
                 hint = PROXY_HINTS[407]
             message = f"{answer}, then {words} after {history.received} bytes of the body"
