@@ -308,6 +308,7 @@ STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of 
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
 LONG_LOOKUP_US, LONG_SEARCH_US = 100_000, 20_000  # us; of one name, of several
 LEAST_QUIET_US = 500_000  # what came later still flows
+LEAST_SILENCE_US = 1_000_000  # before a hang-up, that may be a time-out of the other side
 LEAST_LEFT_US = 1_000_000  # a phase that had less time is not judged: a SYN is sent again after 1 s
 LARGEST_OPTIONS = 40  # bytes of TCP's options, by which a full segment may be smaller than another
 SMALL_PACKET = 1200  # bytes that get through everywhere: IPv6 does not go below an MTU of 1,280
@@ -6339,6 +6340,9 @@ def describe_failure(
     if error.kind == "timeout" and phase in ("tls", "wait", "xfer"):
         ip = peer.ip if peer and not route.proxy else ""
         hint = explain_time_out(phase, ip, history, evidence) or hint
+    quiet = min(evidence.ended.quiet_us if evidence.ended else 0, history.timing.xfer or 0)
+    if error.kind != "timeout" and quiet >= LEAST_SILENCE_US:
+        message += f", after {length_text(quiet)} of silence"
     left = getattr(history.timing, phase) or 0
     if error.kind == "timeout" and history.start and left < options.max_time * 500_000:
         message += f"; {phase} had only {length_text(left)} of that time"
@@ -7447,15 +7451,18 @@ def other_family(case: Case, resolver: Resolver, what: str) -> str:
     return f", or {what}: {versus}{' or '.join(ways)} tells"
 
 
-def time_outs_text(case: Case, resolver: Resolver, host: str, passed: int) -> str:
-    """Say what so many time-outs fit. Which name server was silent cannot be told: C libraries ask them one
-    after the other, or all at once.
+def time_outs_text(case: Case, resolver: Resolver, host: str, passed: int, names: int) -> str:
+    """Say what so many time-outs fit, in a lookup of so many names. Which name server was silent cannot be
+    told: C libraries ask them one after the other, or all at once.
     """
     times = f"{plural(passed, 'time-out', 'a')} of {resolver.time_out_us / 1e6:g} s"
     text = f"this fits {times}: a name server gave no usable answer in time ({', '.join(resolver.servers)})"
     if len(resolver.servers) > 1:
         text += f": dig @{resolver.servers[0]} {host} shows which"
-    return text + other_family(case, resolver, "A or AAAA stayed without an answer")
+    text += other_family(case, resolver, "A or AAAA stayed without an answer")
+    if 1 < names <= passed:
+        text += f"; {names} names were asked for (search): {host}. with a final dot asks for one"
+    return text
 
 
 def long_lookup(case: Case) -> Found:
@@ -7465,15 +7472,16 @@ def long_lookup(case: Case) -> Found:
     asked, who = [host], "the resolver"  # the names that were asked for, at most
     if resolver:
         who = f"the resolver ({', '.join(resolver.servers)})"
-        passed, late = divmod(case.dns + LOOKUP_EARLY_US, resolver.time_out_us)
-        if passed and late <= LOOKUP_EARLY_US + LOOKUP_SLACK_US:
-            text = time_outs_text(case, resolver, host, passed)
-            yield Finding("resolver_timeout", "dns", passed * resolver.time_out_us, "fits", text)
-            return
         if not host.endswith(".") and (not answered or host.count(".") < resolver.ndots):
             asked = [*(f"{host}.{domain}" for domain in resolver.search), host]
-    names = asked.index(answered) + 1 if answered in asked else len(asked)
-    is_slow, is_last = took >= max(LONG_LOOKUP_US, SLOW_TRIPS * case.trip) * names, answered == host
+    names, is_last = asked.index(answered) + 1 if answered in asked else len(asked), answered == host
+    if resolver:
+        passed, late = divmod(case.dns + LOOKUP_EARLY_US, resolver.time_out_us)
+        if passed and late <= LOOKUP_EARLY_US + LOOKUP_SLACK_US:
+            text = time_outs_text(case, resolver, host, passed, names if is_last else 1)
+            yield Finding("resolver_timeout", "dns", passed * resolver.time_out_us, "fits", text)
+            return
+    is_slow = took >= max(LONG_LOOKUP_US, SLOW_TRIPS * case.trip) * names
     if resolver and names > 1 and is_last and took >= LONG_SEARCH_US and not is_slow:
         text = (
             f"this fits a search list: {names} names were asked for, this one last (search, "

@@ -74,8 +74,10 @@ def test_a_long_silence_is_named_with_its_place(call_tool, authority, tls, name,
 
 @pytest.mark.parametrize(("length", "code"), [(5, 0), (9, 75)], ids=["whole", "cut short"])
 def test_a_late_end_of_the_connection_is_no_silence(call_tool, length, code):
-    with scripted(pausing(HEAD.format(length) + "x" * 5, 0.3)) as server:
-        assert not NEVER_OF_A_BODY & set(by_id(ask(call_tool, server.url(), code=code)))
+    with scripted(pausing(HEAD.format(length) + "x" * 5, 1.1)) as server:
+        step = ask(call_tool, server.url(), code=code)
+    assert not NEVER_OF_A_BODY & set(by_id(step))
+    assert not code or re.search(r", after 1\.\d s of silence$", step["error"]["message"])
 
 
 # --- windows --------------------------------------------------------------------------------------

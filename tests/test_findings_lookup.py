@@ -160,12 +160,13 @@ def test_an_a_that_is_never_answered_fails_and_names_the_way_around_it(lab):
 @on_a_path
 @pytest.mark.parametrize(("search", "count"), [("", "a time-out"), ("a.test b.test", "3 time-outs")])
 def test_a_first_name_server_that_is_silent_costs_time_outs(lab, search, count):
-    """One for each name that is asked for; with a search list that is no search list's doing."""
+    """One for each name that is asked for."""
     names = Names(lab, SHOP)
     lab.way.change(rules=silent(OTHERS[0]))
     names.settings(OTHERS[0], FAR, options="timeout:1 ndots:5", search=search)
     found = names.read(names.url())
     words = f"this fits {count} of 1 s: a name server gave no usable answer in time ({OTHERS[0]}, {FAR})"
     dig = f": dig @{OTHERS[0]} shop.example shows which"
-    assert found["resolver_timeout"]["text"].startswith(words + dig)
+    text, dot = found["resolver_timeout"]["text"], "; 3 names were asked for (search): shop.example. with a "
+    assert text.startswith(words + dig) and (dot in text) == bool(search)
     assert not {"search_list", "slow_lookup"} & set(found)
