@@ -6336,21 +6336,20 @@ def describe_failure(
     error, route = history.error, current.route
     if error is None:
         return None
-    message, hint, phase, peer = error.message, error.hint, history.phase, history.connected.peer
+    hint, phase, peer = error.hint, history.phase, history.connected.peer
     if error.kind == "timeout" and phase in ("tls", "wait", "xfer"):
         ip = peer.ip if peer and not route.proxy else ""
         hint = explain_time_out(phase, ip, history, evidence) or hint
     quiet = min(evidence.ended.quiet_us if evidence.ended else 0, history.timing.xfer or 0)
     if error.kind != "timeout" and quiet >= LEAST_SILENCE_US:
-        message += f", after {length_text(quiet)} of silence"
+        hint = f"Nothing came for {length_text(quiet)} before that. {hint}"
     left = getattr(history.timing, phase) or 0
     if error.kind == "timeout" and history.start and left < options.max_time * 500_000:
-        message += f"; {phase} had only {length_text(left)} of that time"
-        if left < LEAST_LEFT_US:
-            hint = f"What came before took most of the time: look there first; or {RAISE_M}"
+        early = f"What came before left {phase} only {length_text(left)} of that time"
+        hint = f"{early}: look there first; or {RAISE_M}" if left < LEAST_LEFT_US else f"{early}. {hint}"
     if route.proxy and route.source != "--proxy" and error.kind != "redirect":
         hint += f" The proxy is that of {route.source}: -x '' goes without it."
-    words = (shown_words(text, options.secrets) for text in (message, hint))
+    words = (shown_words(text, options.secrets) for text in (error.message, hint))
     message, hint = (text.replace(current.request.url.host, host) for text in words)
     return Failure(error.kind, phase, message, hint)
 
