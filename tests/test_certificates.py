@@ -11,7 +11,6 @@ import pytest
 from certificates import server_context
 from checks import flat
 from inside import failure, here, only_step, tool
-from relays import relay_proxy
 from servers import http_server
 
 pytest.importorskip("cryptography", reason="needs cryptography, to make certificates")
@@ -138,19 +137,11 @@ def test_a_chain_that_ends_in_a_ca_that_is_not_trusted_lacks_nothing(authority):
     assert "bundle" in hint and "intermediate" not in hint
 
 
-@pytest.mark.parametrize(
-    ("made", "words", "hint"),
-    [
-        ({"days": (-90, -2)}, " expired 2 days ago: CN Middle CA", "on the server"),
-        ({"days": (2.5, 90)}, " is not valid yet for another 2 days: CN Middle CA", "this machine's date"),
-    ],
-    ids=["expired", "not valid yet"],
-)
-def test_an_intermediate_out_of_its_time_is_named(authority, made, words, hint):
-    middle = authority.issue(authority.ca, "Middle CA", ca=True, **made)
+def test_an_intermediate_out_of_its_time_is_named(authority):
+    middle = authority.issue(authority.ca, "Middle CA", ca=True, days=(-90, -2))
     context = authority.showing(authority.issue(middle, sans=HERE), middle[1])
-    step = rejected(authority, context, "a certificate further up the chain" + words)
-    assert hint in step["error"]["hint"]
+    step = rejected(authority, context, "a certificate further up the chain expired 2 days ago: CN Middle CA")
+    assert "on the server" in step["error"]["hint"]
     assert [each["cn"] for each in step["network"]["cert_chain"]] == ["localhost", "Middle CA"]
     assert step["network"]["cert_days_left"] == 89, "the server's own is still good"
 
@@ -216,15 +207,6 @@ def test_every_certificate_that_was_sent_is_listed_the_server_s_own_first(author
     assert [each["not_after"] for each in chain] == [f"{end:%Y-%m-%dT%H:%M:%SZ}" for end in ends]
     assert network["cert_not_before"] == f"{leaf[1].not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ}"
     assert network["cert_serial"] == "BEEF"
-
-
-def test_a_chain_is_that_of_the_target_not_of_the_proxy(authority):
-    middle = authority.issue(authority.ca, "Middle CA", ca=True)
-    target = authority.showing(authority.issue(middle, sans=("127.0.0.1",)), middle[1])
-    proxied = authority.showing(authority.issue(authority.ca, "proxy", sans=("127.0.0.1",)))
-    with http_server(tls=target) as server, relay_proxy("https", server, tls=proxied) as (proxy, _):
-        step = only_step(here("--cacert", authority.file, "-x", proxy, server.url()))
-    assert [each["cn"] for each in step["network"]["cert_chain"]] == ["localhost", "Middle CA"]
 
 
 def test_the_earliest_expiry_of_the_chain_is_warned_of(authority, call_tool):
@@ -365,12 +347,6 @@ def test_the_parts_of_an_issuer_are_in_the_order_of_rfc_4514(authority):
     organization = authority.issue(None, subject=authority.name(("C", "DE"), ("O", "x" * 60)))
     for issuer, told in ((authority.ca, "CN=Test CA, O=Test"), (organization, f"O={'x' * 60}, C=DE")):
         assert tool.parse_certificate(authority.der(authority.issue(issuer)[1])).issuer == told
-
-
-def test_of_a_certificate_that_is_cut_off_nothing_is_read(authority):
-    der = authority.der(authority.issue(authority.ca, "cn.test", sans=("a.test",))[1])
-    read = [tool.parse_certificate(der[:size])._replace(sha256=None) for size in range(len(der))]
-    assert set(read) == {tool.NO_CERTIFICATE}
 
 
 def test_a_certificate_is_shown_without_the_time_that_cannot_be_read(authority, call_tool, tmp_path):

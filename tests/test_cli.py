@@ -260,12 +260,6 @@ def test_data_makes_it_a_post_and_none_a_get(call_tool):
         assert bool(request.values("Content-Type")) == bool(words)
 
 
-def test_data_comes_from_a_file_byte_for_byte(call_tool, tmp_path):
-    content = bytes(range(256)) * 300
-    (tmp_path / "body.bin").write_bytes(content)
-    assert asked(call_tool, "-d", f"@{tmp_path / 'body.bin'}").body == content
-
-
 def test_data_comes_from_standard_input_byte_for_byte(run_tool):
     for content in (b"\x00\r\n\xff@" * 1000, b""):
         request = asked(run_tool, "-d", "@-", stdin=content)
@@ -281,11 +275,6 @@ def test_headers_come_from_a_file_one_a_line(call_tool, tmp_path):
     request = asked(call_tool, "-H", "X-A: 0", "-H", f"@{tmp_path / 'head'}", "-H", "X-C: 3")
     assert request.values("X-A") == ["0", "1", "2"] and request.values("X-C") == ["3"]
     assert b"X-B: caf\xe9\r\n" in request.head
-
-
-def test_headers_come_from_standard_input(run_tool):
-    request = asked(run_tool, "-H", "@-", stdin=b"\xef\xbb\xbfAuthorization: Bearer abcdefgh\n")
-    assert request.values("Authorization") == ["Bearer abcdefgh"]
 
 
 def test_a_bad_line_of_headers_is_named_by_its_number(call_tool, server, tmp_path):
@@ -395,15 +384,6 @@ def test_a_time_may_have_its_unit(call_tool, server):
             assert error["kind"] == "timeout" and "0.3 s" in error["message"]
             words = ["--count", "2", "--interval", value, "--json", "-"]
             assert call_tool(*words, server.url()).json()["interval_s"] == 0.3
-
-
-# --- options that do not go together --------------------------------------------------------------
-
-
-def test_metrics_only_wins_over_compact(call_tool, server):
-    result = call_tool("--compact", "--metrics-only", server.url())
-    assert result.code == 0
-    assert len(result.metrics()) == 1
 
 
 # --- proxies --------------------------------------------------------------------------------------

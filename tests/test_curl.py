@@ -267,11 +267,3 @@ def test_a_slip_of_other_tools_hands_has_its_answer(call_tool, server):
             assert re.search(f"(?<![\\w-]){re.escape(meant)}(?![\\w-])", flat(result.err)), slip
             assert "did you mean" not in result.err or slip.startswith("--sol ")
     assert server.accepted == 0
-
-
-def test_what_is_like_nothing_is_not_guessed_at(call_tool, server):
-    far = "body port status stats source width put all name env"  # from proxy, vs, data …
-    for words in (["--xyzzy"], *([f"--{word}"] for word in far.split())):
-        result = call_tool(*words, server.url())
-        check_usage_error(result)
-        assert "did you mean" not in flat(result.err)

@@ -9,6 +9,7 @@ import re
 import signal
 import stat
 import threading
+import time
 
 import pytest
 
@@ -116,12 +117,6 @@ def test_a_descriptor_of_the_caller_gets_the_document(start_tool, server):
     check_document(document)
 
 
-def test_the_null_device_stays_a_device(run_tool, server):
-    """And may be named twice."""
-    assert run_tool("--compact", "--json", "/dev/null", "--har", "/dev/null", server.url()).code == 0
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-
-
 # --- signals --------------------------------------------------------------------------------------
 
 
@@ -184,6 +179,7 @@ def test_a_second_signal_changes_nothing(start_tool, export):
     with scripted(script) as server:
         process = start_tool("--json", export, server.url())
         assert script.reached.wait(PATIENCE)
+        time.sleep(0.1)  # until a busy machine has let it note what it has sent
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=PATIENCE)

@@ -70,15 +70,6 @@ def test_a_response_in_single_bytes_is_the_same_response(call_tool):
     assert received(call_tool, script)["bytes"] == 37
 
 
-def test_a_response_to_head_has_no_body(call_tool):
-    def script(peer):
-        assert peer.read_request().method == "HEAD"
-        peer.send(CHUNKED)
-        peer.read_to_end()
-
-    assert received(call_tool, script, "-X", "HEAD")["bytes"] == 0
-
-
 def test_every_byte_of_a_large_body_is_counted(call_tool):
     size, piece = 20_000_000, b"x" * 1_000_000
 

@@ -399,7 +399,6 @@ LATE = {
         lambda c: [c.settings(), PINGED, c.window(5, 0)],
         lambda c: [HEAD],
     ),
-    "the body": ("xfer", lambda c: [c.settings(), HEAD], lambda c: []),
     "the CONTINUATION of the head": (
         "xfer",
         lambda c: [c.settings(), frame(HEADERS, b"\x88")],

@@ -18,10 +18,9 @@ from typing import Callable
 
 import pytest
 
-from certificates import hostile_certificate, server_context
 from conftest import WITHOUT, block
 from inside import tool
-from servers import http_server, scripted
+from servers import scripted
 
 MEGABYTE = (1 << 20) - 2000
 """As much as a header section may have, but for what stands around it."""
@@ -68,7 +67,6 @@ PLACES: dict[str, Callable[[bytes], bytes]] = {
     "all-fields": in_all,
     "location-path": lambda pattern: MOVED + b"Location: /?a" + much(pattern, 250_000) + b"\r\n\r\n",
     "location-host": lambda pattern: MOVED + b"Location: http://" + much(pattern, 250_000) + b"\r\n\r\n",
-    "status-line": lambda pattern: much(pattern) + b"\r\n\r\n",
     "header-line": lambda pattern: OK + much(pattern) + b"\r\n\r\n",
     "trailer": lambda pattern: CHUNKED + b"0\r\nX-Other: " + much(pattern) + b"\r\n\r\n",
 }
@@ -132,15 +130,6 @@ def test_a_megabyte_of_a_response_costs_no_more_than_letters(seconds_of, place):
             return seconds_of(style, "-L", server.url())
 
     check_linear(list(PLACES).index(place), measure)
-
-
-def test_the_names_of_a_certificate_cost_no_more_than_letters(seconds_of, tmp_path):
-    def measure(style: str, pattern: bytes) -> float:
-        name = much(pattern, 15_000).decode("utf-8", "replace")
-        with http_server(tls=server_context(hostile_certificate(tmp_path, name))) as server:
-            return seconds_of(style, "-k", server.url())
-
-    check_linear(0, measure)
 
 
 NEARLY = {

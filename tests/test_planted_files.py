@@ -99,15 +99,6 @@ def test_a_stream_by_any_other_path_is_a_link():
         check_refused(path, LINK)
 
 
-def test_a_folder_may_be_named_by_its_descriptor(private):
-    descriptor = os.open(private, os.O_RDONLY)
-    try:
-        write(f"/proc/self/fd/{descriptor}/created")
-    finally:
-        os.close(descriptor)
-    assert (private / "created").read_bytes() == b"new"
-
-
 # --- what is swapped while it writes --------------------------------------------------------------
 
 

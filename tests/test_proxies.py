@@ -155,20 +155,6 @@ def test_a_socks_proxy_is_asked_for_the_name_or_for_the_address(server):
         assert step["timing"]["dns_ms"] == 0
 
 
-def test_sni_and_host_are_the_target_s_behind_every_proxy(authority, tmp_path):
-    context = authority.context("far.test", "127.0.0.1")
-    names = []
-    context.sni_callback = lambda sock, name, context: names.append(name)
-    for road in ("http", "https", "socks5h"):
-        tls = authority.context() if road == "https" else None
-        with http_server(tls=context) as server, relay_proxy(road, server, 0.0, tls) as (proxy, _):
-            mapping = ["--resolve", f"far.test:{server.port}:127.0.0.1"]
-            options = ["--cacert", authority.file, "-x", proxy, *mapping]
-            only_step(here(*options, server.url(host="far.test")))
-            assert server.requests[0].values("Host") == [f"far.test:{server.port}"]
-    assert names == ["far.test"] * 3
-
-
 # --- credentials ----------------------------------------------------------------------------------
 
 
@@ -244,14 +230,6 @@ def test_a_given_proxy_authorization_goes_to_a_proxy_alone(authority, tls, road,
         assert head.lower().count(b"proxy-authorization: basic given\r\n") == 1
     if (road, target) != ("http", "http"):
         assert request.values("Proxy-Authorization") == []
-
-
-def test_a_given_proxy_authorization_wins_over_the_proxy_url(server):
-    with relay_proxy("http", server) as (proxy, asked):
-        url = proxy.replace("://", "://user:secret@")
-        only_step(here("-x", url, "-H", "Proxy-Authorization: Basic given", server.url()))
-    values = [line for line in asked[0].split(b"\r\n") if line.lower().startswith(b"proxy-authorization")]
-    assert values == [b"Proxy-Authorization: Basic given"]
 
 
 # --- refusals -------------------------------------------------------------------------------------

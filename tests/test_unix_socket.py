@@ -175,11 +175,3 @@ def test_what_has_to_do_with_addresses_is_excluded_and_an_empty_path_is_none(loc
         check_usage_error(result, "--unix-socket", f"{other.split()[0]} exclude each other")
     check_usage_error(call_tool("--unix-socket", "", "http://a/"), "--unix-socket '': expected a path")
     assert local.accepted == 0
-
-
-def test_a_path_has_at_most_107_bytes(folder):
-    room = 107 - len(f"{folder}/")
-    longest = folder / ("é" * (room // 2) + "x" * (room % 2))
-    with http_server(host=str(longest)):
-        only_step(here("--unix-socket", longest, "http://a/"))
-    fails(Path(f"{longest}x"), "path too long")

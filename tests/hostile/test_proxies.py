@@ -70,18 +70,6 @@ def test_a_hostile_tunnel_is_reported_and_survived(play, case):
     assert PASSWORD not in str(document)
 
 
-FORWARD = [
-    Case("the proxy answers by itself", HELLO, None, 200, 6),
-    Case("the proxy speaks SOCKS", b"\5\0\0\1", "protocol"),
-    Case("the proxy sends a page for humans", b"<h1>\x1b[2J</h1>\r\n\r\n", "protocol"),
-]
-
-
-@pytest.mark.parametrize("case", FORWARD, ids=lambda case: case.name)
-def test_a_hostile_forwarding_proxy_is_reported_and_survived(play, case):
-    play(case._replace(options=("-x", "127.0.0.1:{port}"), url="http://a.test/"))
-
-
 def socks(name: str, script: Script, kind: str | None = "proxy", user: str = "", **expected: object) -> Case:
     """Make a case of a SOCKS5 proxy that resolves names, so that nobody here does."""
     proxy = f"socks5h://{user}127.0.0.1:{{port}}"

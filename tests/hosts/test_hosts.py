@@ -29,14 +29,11 @@ from servers import (
     dns_server,
     http_server,
     redirect,
-    refused_port,
     scripted,
-    sending,
 )
 
 HOSTS = find_hosts(Path(os.environ["HTTPHASES_ROOTS"]).resolve())
 ENTER = Path(__file__).with_name("enter_root.sh")
-CUT_OFF = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"
 ROUTES: dict[str, Route] = {
     "/": Reply(body=b"hello\n", headers=[("Content-Type", "text/plain")]),
     "/echo": lambda asked: Reply(body=asked.body),
@@ -104,9 +101,7 @@ def places(
             "proxy": proxy.by_login,
             "tls_proxy": proxy_over_tls.by_login,
             "socks": f"user:secret@127.0.0.1:{socks5.port}",
-            "cut": begin(scripted(sending(CUT_OFF))).url(""),
             "mute": f"https://{begin(scripted(lambda peer: peer.wait(60))).authority}",
-            "refused": f"http://127.0.0.1:{begin(refused_port())}",
             "hole": f"http://127.0.0.1:{begin(black_hole())}",
         }
 
