@@ -850,6 +850,7 @@ class Evidence(NamedTuple):
     sent_whole: bool = False  # the kernel took the last byte of the request
     gaps: tuple[tuple[str, int], ...] = ()  # the phase, and for how long (us) bytes waited for a late segment
     pause: Pause = Pause(0, 0)  # the longest one from the first byte on
+    undated: str | None = None  # the phase of a gap that is as long here as it can have been
     held_us: int = 0  # in which an upload had data while the other side's window of HTTP/2 was used up
     shut: bool | None = None  # the other side closed its window of TCP on what was under way; None: unknown
     resolver: Resolver | None = None  # only of a long lookup
@@ -2844,6 +2845,7 @@ class Log:
         self.received = 0  # bytes of the body
         self.page = b""  # how the body begins, if it is text and the status was not expected
         self.gaps: tuple[tuple[int, int], ...] = ()  # from when until when bytes waited for one before them
+        self.undated = 0  # when the newest one ended that is as long here as it can have been
         self.pause = Pause(0, 0)  # the longest one within the response
         self.done: int | None = None  # the last byte of the body
         self.error: NetworkError | None = None
@@ -3769,20 +3771,20 @@ class Hole(NamedTuple):
     sure: bool  # it is missing
 
 
-def gap_since(newest: int, readable: int, early: int, known: Counters) -> int:
-    """Return since when the other side may have been sending what is `readable` only now. `newest`: when the
-    newest of it came; `early`: how many segments came before their turn.
+def gap_since(newest: int, readable: int, early: int, known: Counters) -> tuple[int, bool]:
+    """Return since when the other side may have been sending what is `readable` only now, and whether a time
+    tells. `newest`: when the newest of it came; `early`: how many segments came before their turn.
 
     Those of a first flight came together, others in the two round trips behind it. If no time is known, what
     was lost came again after a round trip (RFC 8985), or a time-out; with few early ones, perhaps after two.
     """
     if early > 2 * FIRST_WINDOW:
-        return 0
+        return 0, False
     if readable - newest > JIFFY_NS:
-        return newest - (early >= FIRST_WINDOW) * 2000 * known.smoothed_rtt_us
+        return newest - (early >= FIRST_WINDOW) * 2000 * known.smoothed_rtt_us, True
     time_outs = 1 if early >= DUPLICATES else 3
     longest_us = time_outs * max(TIME_OUT_US, known.time_out_us) + 2 * known.smoothed_rtt_us
-    return readable - longest_us * 1000
+    return readable - longest_us * 1000, False
 
 
 class SocketStream(Stream):
@@ -3803,7 +3805,7 @@ class SocketStream(Stream):
         self._disorder = 0  # how many segments had come before their turn when a gap was last looked for
         self._hole: Hole | None = None  # what the newest gap may have been instead
         self._log: Log | None = None  # of the response that is watched
-        self.note_gap: Callable[[int, int, bool], object] = nobody
+        self.note_gap: Callable[[int, int, bool, bool], object] = nobody
 
     def watch(self, log: Log) -> None:
         self._log = log
@@ -3871,15 +3873,15 @@ class SocketStream(Stream):
             hole, self._hole = self._hole, None
         is_gap = timed or (early and waited_long)
         if hole and (is_gap or hole.sure):
-            self.note_gap(self.arrived, readable, True)
+            self.note_gap(self.arrived, readable, True, True)
             if self._log:
                 self._log.note_pause(hole.since, hole.until)
         elif is_gap:
             left, newest = self._left(readable)
             counters = parse_tcp_info(info)
             assert counters  # it has counted disorder
-            since = gap_since(min(arrived, newest), readable, early, counters)
-            self.note_gap(max(self.arrived, since), readable, False)
+            since, dated = gap_since(min(arrived, newest), readable, early, counters)
+            self.note_gap(max(self.arrived, since), readable, False, dated)
             if not timed:  # the hole is sure where so little can be read that 3 is not in it
                 is_sure = count + left < early * counters.segment_in / 2
                 self._hole = Hole(self.arrived if self._log else readable, readable, is_sure)
@@ -5612,11 +5614,12 @@ class Tcp(Hop):
         where = f"the proxy {self.proxy.shown}" if self.proxy else self._where(history.dials)
         return NetworkError("timeout", f"no connection to {where} within {limit}", NO_CONNECTION_HINT)
 
-    def _note_gap(self, since: int, filled: int, instead: bool) -> None:
+    def _note_gap(self, since: int, filled: int, instead: bool, dated: bool) -> None:
         """Note a gap in the log of the request under way, or put it there `instead` of the newest. A kept hop
         gets a new `log` for each request.
         """
         self.log.gaps = (*(self.log.gaps[:-1] if instead else self.log.gaps), (since, filled))
+        self.log.undated = self.log.undated if dated else filled
 
     def _where(self, dials: Iterable[Dial]) -> str:
         """Name the place, and of its addresses those that were tried: three at most."""
@@ -6277,6 +6280,7 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
         request_bytes=exchange.request_bytes if exchange else 0,
         sent_whole=history.sent is not None,
         gaps=tuple(gaps),
+        undated=history.phase_at(history.undated)[0] if history.undated else None,
         pause=pause,
         held_us=exchange.held_ns(history.stopped or 0) // 1000 if exchange else 0,
         shut=history.shut,
@@ -7346,13 +7350,20 @@ class Case:
         first = max(TIME_OUT_US, self.evidence.sent.time_out_us if self.evidence.sent else 0)
         return first * ((1 << min(lost, 20)) - 1)
 
+    def again(self, phase: str) -> int:
+        """Return what it has cost to send something again in tls or wait, at the most."""
+        beyond = self.sending(phase) - self.trips(phase) - (self.limited if phase == "wait" else 0)
+        return max(0, min(beyond, self.time_outs(self.lost[phase])))
+
     def loss(self, phase: str) -> int:
-        """Return what losses in tls or wait have cost, at the most."""
-        trips = self.trips(phase)
+        """Return what losses in tls or wait have cost, at the most; but of a gap that is only known to be no
+        longer than that, beside another cause, the round trip that it took at the least.
+        """
         spent: int = getattr(self, phase)
-        beyond = self.sending(phase) - trips - (self.limited if phase == "wait" else 0)
-        again = max(0, min(beyond, self.time_outs(self.lost[phase])))
-        return max(0, min(again + self.late[phase], spent - trips))
+        late = self.late[phase]
+        if phase == self.evidence.undated and self.is_slow(phase):
+            late = min(late, self.trip)
+        return max(0, min(self.again(phase) + late, spent - self.trips(phase)))
 
     def rest(self, phase: str) -> int:
         """Return what is left of tls or wait beyond sending, losses and the work of this machine."""
@@ -7384,7 +7395,8 @@ def small_loss(case: Case, phase: str) -> str:
     cost = case.loss(phase)
     if phase not in case.lossy or cost >= case.least:
         return ""
-    return f"; {loss_seen(case, phase)}{f', which cost up to {length_text(cost)}' if cost > 0 else ''}"
+    most = max(cost, case.late[phase])
+    return f"; {loss_seen(case, phase)}{f', which cost up to {length_text(most)}' if most > 0 else ''}"
 
 
 def window_text(whose: str, us: int) -> str:
@@ -7413,6 +7425,8 @@ def losses(case: Case) -> Found:
         if phase not in case.lossy:
             continue
         text = f"{loss_seen(case, phase)}: loss or reordering on the way"
+        if case.late[phase] > cost:
+            text += f", which cost up to {length_text(case.late[phase])}"
         if phase == "wait":
             unsure = case.limited and case.evidence.shut is None
             text += (", or a full buffer there" if unsure else "") + small_window(case)
@@ -7607,7 +7621,7 @@ def upload(case: Case) -> Found:
         return
     busy = case.busy("wait")
     size = min(case.evidence.request_bytes, case.grown("acknowledged", *MARKS["wait"]))
-    took = min(busy, case.sending("wait")) - case.limited - (case.loss("wait") - case.late["wait"])
+    took = min(busy, case.sending("wait")) - case.limited - case.again("wait")
     least = case.trip + max(SLOW_US, SLOW_TRIPS * case.trip)
     if size > case.segment and took >= max(least, case.wait / 2):
         text = f"sending {size_text(size)} took {length_text(took)}: {rate_text(size, took)}"

@@ -702,6 +702,9 @@ RECORDED = {
     "a thinking server whose answer was late": row(
         "server 215.8 ms", "loss wait 325 ms", wait=582, gaps=(("wait", 325_000),)
     ),
+    "one whose answer was late by as much at the most": row(
+        "server 215.8 ms", wait=582, gaps=(("wait", 325_000),), undated="wait"
+    ),
     "a body that waits as long as can be for an acknowledgement": row(
         "nagle xfer 49.95 ms", like=HELD, xfer=50
     ),
