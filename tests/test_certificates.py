@@ -343,12 +343,6 @@ def test_the_reader_agrees_with_another_one(authority):
         assert ours.names == expected
 
 
-def test_the_parts_of_an_issuer_are_in_the_order_of_rfc_4514(authority):
-    organization = authority.issue(None, subject=authority.name(("C", "DE"), ("O", "x" * 60)))
-    for issuer, told in ((authority.ca, "CN=Test CA, O=Test"), (organization, f"O={'x' * 60}, C=DE")):
-        assert tool.parse_certificate(authority.der(authority.issue(issuer)[1])).issuer == told
-
-
 def test_a_certificate_is_shown_without_the_time_that_cannot_be_read(authority, call_tool, tmp_path):
     leaf = authority.issue(authority.ca, "cn.test", sans=("127.0.0.1",))
     end = f"{leaf[1].not_valid_after_utc:%y%m%d%H%M%SZ}".encode()

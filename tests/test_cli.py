@@ -327,14 +327,6 @@ def test_a_fifo_is_read_whole_and_without_a_writer_given_up_with_the_time(run_to
         writer.join()
 
 
-def test_a_standard_input_that_does_not_block_is_waited_for(run_tool):
-    """As a parent leaves it that reads and writes its pipes by itself."""
-    change = "import os, sys; os.set_blocking(0, False); os.execvp(sys.argv[1], sys.argv[1:])"
-    script = f"{{ sleep 0.5; echo late; }} | '{sys.executable}' -c '{change}' \"$@\""
-    result = run_tool("--json", "-", "-d", "@-", "http://127.0.0.1:1/", within=["sh", "-c", script, "sh"])
-    assert result.json()["steps"][0]["request"]["body_bytes"] == len("late\n")
-
-
 # --- headers --------------------------------------------------------------------------------------
 
 

@@ -287,14 +287,6 @@ def test_a_report_aside_that_nobody_reads_does_not_take_the_document_along(start
     check_document(json.loads(out))
 
 
-def test_with_stderr_closed_nothing_moves_to_stdout(start_tool, server):
-    arguments = ["-X", "GET", "-d", "warned about", server.url()]
-    process = start_tool(*arguments, stderr=None, preexec_fn=lambda: os.close(2))
-    out, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0
-    assert b"200" in out and b"warning" not in out.lower()
-
-
 @pytest.mark.parametrize("mode", [["--metrics-only"], [], ["--json", "-"]])
 def test_closed_streams_make_no_traceback(start_tool, server, tmp_path, mode):
     def close():

@@ -70,19 +70,6 @@ def test_a_response_in_single_bytes_is_the_same_response(call_tool):
     assert received(call_tool, script)["bytes"] == 37
 
 
-def test_every_byte_of_a_large_body_is_counted(call_tool):
-    size, piece = 20_000_000, b"x" * 1_000_000
-
-    def script(peer):
-        peer.read_request()
-        peer.send(CHUNKED)
-        for _ in range(size // len(piece)):
-            peer.send(b"%x\r\n%b\r\n" % (len(piece), piece))
-        peer.send("0\r\n\r\n")
-
-    assert received(call_tool, script)["bytes"] == size
-
-
 # --- the head -------------------------------------------------------------------------------------
 
 STATUS_LINES = {
@@ -277,20 +264,10 @@ def content_type(call_tool, *arguments):
         return value
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "kind"),
-    [
-        ("a.JSON", b"<a/>", JSON),
-        ("a.Txt", b"{}", f"{TEXT}; charset=utf-8"),
-        (".json.d", b"<a/>", XML),
-        (None, b"{}", JSON),
-    ],
-)
-def test_the_extension_of_a_file_is_believed_first(call_tool, tmp_path, name, content, kind):
-    data = content.decode()
-    if name:
-        (tmp_path / name).write_bytes(content)
-        data = f"@{tmp_path / name}"
-    assert content_type(call_tool, "-d", data) == kind
+def test_the_extension_of_a_file_is_believed_first(call_tool, tmp_path):
+    (tmp_path / "a.JSON").write_bytes(b"<a/>")
+    (tmp_path / ".json.d").write_bytes(b"<a/>")
+    assert content_type(call_tool, "-d", f"@{tmp_path}/a.JSON") == JSON
+    assert content_type(call_tool, "-d", f"@{tmp_path}/.json.d") == XML
     given = ["-H", "content-type: application/vnd.test+json"]
-    assert content_type(call_tool, "-d", data, *given) == "application/vnd.test+json"
+    assert content_type(call_tool, "-d", f"@{tmp_path}/a.JSON", *given) == "application/vnd.test+json"

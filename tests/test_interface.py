@@ -56,19 +56,6 @@ def test_the_connection_to_a_proxy_begins_there(server):
 
 
 @pytest.mark.needs("ipv6")
-@pytest.mark.parametrize("own", ["::1"])
-def test_an_address_restricts_lookups_to_its_family(run_tool, own):
-    """The name has an address of either; a server listens at the one that is left."""
-    zone = {"both.test": ["127.0.0.1", "::1"]}
-    with dns_server(zone) as names, http_server(host=own) as server:
-        url = server.url(host="both.test")
-        result = run_tool("--json", "-", "--interface", own, url, resolver=names.address)
-        [step] = result.json()["steps"]
-    assert step["network"]["addresses"] == [own]
-    assert step["network"]["local_ip"] == own
-
-
-@pytest.mark.needs("ipv6")
 def test_an_address_of_the_other_family_is_not_looked_for():
     step = failure(here("--interface", "::1", "http://127.0.0.1:1/"), "dns", "dns")
     assert "IPv6" in step["error"]["message"]

@@ -148,20 +148,6 @@ def test_a_file_of_another_user_that_cannot_be_replaced_stays(base_environment, 
     assert path.read_text() == "old" and os.listdir(shared) == ["out"]
 
 
-# --- ways to a file that stay open ----------------------------------------------------------------
-
-
-def test_a_folder_that_may_not_be_listed_will_do_and_one_s_own_place_is_no_obstacle(
-    base_environment, server, private, tmp_path
-):
-    ways = ["--json", "out", "--har", private / "har"]
-    for change, mode, words in ((":", 0o300, ways), ("chmod 0 .", 0o700, ["--json", tmp_path / "out"])):
-        private.chmod(mode)
-        command = [*without_privilege(), "sh", "-c", f'cd "$0" && {change} && exec "$@"', private]
-        done = run_under(command, ["--metrics-only", *words, server.url()], base_environment)
-        assert done.returncode == 0, done.stderr
-
-
 # --- files that are read --------------------------------------------------------------------------
 
 

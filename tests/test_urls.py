@@ -68,18 +68,15 @@ def test_what_is_no_url_is_refused():
             tool.parse_url(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "authority", "name"),
-    [
+def test_host_and_server_name_of_a_url():
+    for text, authority, name in (
         ("http://a.test:80/", "a.test", "a.test"),
         ("http://a.test:443/", "a.test:443", "a.test"),
         ("https://a.test./", "a.test.", "a.test"),
         ("http://[fe80::1%25eth0]:81/", "[fe80::1]:81", "fe80::1"),
-    ],
-)
-def test_host_and_server_name_of_a_url(text, authority, name):
-    url = tool.parse_url(text)
-    assert (url.authority, tool.server_name(url.host)) == (authority, name)
+    ):
+        url = tool.parse_url(text)
+        assert (url.authority, tool.server_name(url.host)) == (authority, name)
 
 
 # --- proxies --------------------------------------------------------------------------------------
