@@ -725,6 +725,7 @@ async def _http2_application(scope: dict[str, Any], receive: Callable, send: Cal
     half = len(content) // 2
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": content[:half], "more_body": True})
+    await asyncio.sleep(0.01)  # so that the halves are two records
     await send({"type": "http.response.body", "body": content[half:]})
 
 
