@@ -839,10 +839,13 @@ class Resolver(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What findings rest on besides the times; first what the kernel had counted at four instants."""
+    """What findings rest on besides the times; first what the kernel had counted at some instants."""
 
     connected: Counters | None = None  # TCP was connected
     sent: Counters | None = None  # the beginning of the request had left
+    taken: Counters | None = (
+        None  # the kernel took the last byte of a request that a window of HTTP/2 had held
+    )
     answered: Counters | None = None  # the first byte came
     ended: Counters | None = None
     connected_us: int | None = None  # from the end of dns until TCP was connected
@@ -5217,6 +5220,8 @@ class Http2Exchange(Exchange):
             return self._next_data()
         if self.log.sent is None and not self._given_up:
             self.log.sent = time.perf_counter_ns()
+            if self._held[0]:
+                self.log.keep_counters("taken")
             # What comes from here on is the answer: its first byte needs its own time of arrival.
             self.reader.stream.in_bulk = self.log.response is not None
         return b""
@@ -7368,6 +7373,10 @@ class Case:
     def rest(self, phase: str) -> int:
         """Return what is left of tls or wait beyond sending, losses and the work of this machine."""
         took: int = getattr(self, phase) - self.sending(phase) - self.late[phase]
+        if phase == "wait" and self.evidence.taken and self.step.timing.send:
+            # While a window holds back something may be under way: what still is once all is taken is more.
+            left = max(self.trip, self.grown("busy_us", "taken", "answered"))
+            return self.wait - self.step.timing.send - left - self.late[phase]
         if phase == "wait":
             return took - self.evidence.held_us
         # The time since the other side's last segment, and time without a CPU, was spent on this machine.

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 import socket
+from functools import partial
 
 import pytest
 
 from checks import flat
 from frames import DATA, Conversation, headers, settings, window
-from laboratory import RTT, by_id, on_a_path
+from laboratory import RTT, by_id, costs, on_a_path
 from paths import ANY, FAR, Rule
-from servers import Reply, http2_server, http_server, scripted
+from servers import Reply, http_server, scripted
 
 HEAD = "HTTP/1.1 200 Fine\r\nContent-Length: {}\r\n\r\n"
 NEVER_OF_A_BODY = {"stalled", "loss xfer", "loss wait", "http2_window", "tcp_window"}
@@ -86,17 +87,17 @@ def test_a_late_end_of_the_connection_is_no_silence(call_tool, length, code):
 @on_a_path
 @pytest.mark.needs("h2")
 def test_an_upload_that_waits_for_credit_is_held_back_by_the_window(lab):
-    lab.start()
-    folder = lab.folder / "http2"
-    folder.mkdir()
-    url = lab.serve(http2_server(folder, lab.authority.certificate(FAR), host=ANY)).url("/", FAR)
-    body = lab.folder / "body"
-    body.write_bytes(b"x" * 500_000)
-    found = lab.read("-d", f"@{body}", url)["http2_window"]
+    """That hides no server that thinks."""
+    tls, body = lab.authority.context(FAR, alpn=("h2",)), lab.folder / "body"
+    script = partial(credit_late, pause=0, thinking=0.5)
+    url = lab.start().serve(scripted(script, tls=tls, host=ANY)).url("/", FAR)
+    body.write_bytes(b"x" * 200_000)
+    found = lab.finds(costs("server", "fits", 500, "took about 5"), "-d", f"@{body}", url)["http2_window"]
     assert (found["phase"], found["certainty"]) == ("wait", "seen")
     assert re.match(r"the server's HTTP/2 window held the upload back for .*: ", found["text"])
     assert found["text"].endswith("--vs --http1.1 compares")
-    assert found["cost_ms"] >= 6 * RTT * 1000
+    assert found["cost_ms"] >= 2 * RTT * 1000
+    url = lab.serve(scripted(partial(credit_late, left=60_000), tls=tls, host=ANY)).url("/", FAR)
     assert not {"http2_window", "tcp_window"} & set(lab.read("-d", "x" * 60_000, url)), "it fits the window"
 
 
@@ -141,18 +142,19 @@ def reading_late(peer):
     peer.send(HEAD.format(0))
 
 
-def credit_late(peer):
-    """Take what HTTP/2 allows at first, and the rest of an upload 0.6 s later."""
+def credit_late(peer, left=200_000, pause=0.6, thinking=0):
+    """Take what HTTP/2 allows at first, and the rest of an upload 0.6 s later; answer at once."""
     conversation = Conversation(peer)
     conversation.read_preface()
     conversation.send(settings())
-    left, waits = 200_000, iter([0.6])
+    waits = iter([pause])
     while left > 0:
         size = len(conversation.read_until(DATA).payload)
         left -= size
         peer.wait(next(waits, 0))
         if left > 0 and size:
             conversation.send(window(size, 0), window(size))
+    peer.wait(thinking)
     conversation.send(headers(204, end=True))
     peer.read_to_end()
 
