@@ -105,6 +105,25 @@ def test_a_fifo_whose_reader_stops_reading_is_given_up(call_tool, server, tmp_pa
     assert result.code == 73 and "nobody reads from this pipe" in result.err
 
 
+def test_a_fifo_whose_reader_is_slow_gets_the_whole_document(call_tool, server, tmp_path):
+    fifo, received = tmp_path / "fifo", []
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+
+    def read():
+        time.sleep(0.5)  # the document is larger than a pipe
+        os.set_blocking(reader, True)
+        with os.fdopen(reader, "rb") as source:
+            received.append(source.read())
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    result = call_tool("--compact", *["-H", "X: " + "a" * 45_000] * 2, "--json", fifo, server.url())
+    thread.join(PATIENCE)
+    assert result.code == 0
+    check_document(json.loads(received[0]))
+
+
 @pytest.mark.needs("linux")
 def test_a_descriptor_of_the_caller_gets_the_document(start_tool, server):
     reading, writing = os.pipe()
