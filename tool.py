@@ -308,7 +308,6 @@ STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of 
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
 LONG_LOOKUP_US, LONG_SEARCH_US = 100_000, 20_000  # us; of one name, of several
 LEAST_QUIET_US = 500_000  # what came later still flows
-LEAST_SILENCE_US = 1_000_000  # before a hang-up, that may be a time-out of the other side
 LEAST_LEFT_US = 1_000_000  # a phase that had less time is not judged: a SYN is sent again after 1 s
 LARGEST_OPTIONS = 40  # bytes of TCP's options, by which a full segment may be smaller than another
 SMALL_PACKET = 1200  # bytes that get through everywhere: IPv6 does not go below an MTU of 1,280
@@ -843,17 +842,15 @@ class Evidence(NamedTuple):
 
     connected: Counters | None = None  # TCP was connected
     sent: Counters | None = None  # the beginning of the request had left
-    taken: Counters | None = (
-        None  # the kernel took the last byte of a request that a window of HTTP/2 had held
-    )
+    taken: Counters | None = None  # of a request that a window of HTTP/2 held: its last byte was taken
     answered: Counters | None = None  # the first byte came
     ended: Counters | None = None
     connected_us: int | None = None  # from the end of dns until TCP was connected
     request_bytes: int = 0
     sent_whole: bool = False  # the kernel took the last byte of the request
-    gaps: tuple[tuple[str, int], ...] = ()  # the phase, and for how long (us) bytes waited for a late segment
+    # The phase, for how long (us) bytes waited for a late segment, and whether a time tells it: else at most.
+    gaps: tuple[tuple[str, int, bool], ...] = ()
     pause: Pause = Pause(0, 0)  # the longest one from the first byte on
-    undated: str | None = None  # the phase of a gap that is as long here as it can have been
     held_us: int = 0  # in which an upload had data while the other side's window of HTTP/2 was used up
     shut: bool | None = None  # the other side closed its window of TCP on what was under way; None: unknown
     resolver: Resolver | None = None  # only of a long lookup
@@ -2847,8 +2844,7 @@ class Log:
         self.response: Response | None = None  # its header section is whole
         self.received = 0  # bytes of the body
         self.page = b""  # how the body begins, if it is text and the status was not expected
-        self.gaps: tuple[tuple[int, int], ...] = ()  # from when until when bytes waited for one before them
-        self.undated = 0  # when the newest one ended that is as long here as it can have been
+        self.gaps: tuple[tuple[int, int, bool], ...] = ()  # from when until when, and whether a time tells it
         self.pause = Pause(0, 0)  # the longest one within the response
         self.done: int | None = None  # the last byte of the body
         self.error: NetworkError | None = None
@@ -5623,8 +5619,7 @@ class Tcp(Hop):
         """Note a gap in the log of the request under way, or put it there `instead` of the newest. A kept hop
         gets a new `log` for each request.
         """
-        self.log.gaps = (*(self.log.gaps[:-1] if instead else self.log.gaps), (since, filled))
-        self.log.undated = self.log.undated if dated else filled
+        self.log.gaps = (*(self.log.gaps[:-1] if instead else self.log.gaps), (since, filled, dated))
 
     def _where(self, dials: Iterable[Dial]) -> str:
         """Name the place, and of its addresses those that were tried: three at most."""
@@ -6271,9 +6266,9 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
     if history.connected.at and history.dials:  # without them it was kept from an earlier run
         connected = round((history.connected.at - ends[0]) / 1000)
     gaps = []
-    for since, until in history.gaps:
+    for since, until, dated in history.gaps:
         phase, begun = history.phase_at(until)
-        gaps.append((phase, (until - max(since, begun)) // 1000))
+        gaps.append((phase, (until - max(since, begun)) // 1000, dated))
     counters = {field: parse_tcp_info(info) for field, info in history.tcp_info.items()}
     ended = counters.get("ended")
     if ended and history.phase == "xfer" and history.error:
@@ -6285,7 +6280,6 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
         request_bytes=exchange.request_bytes if exchange else 0,
         sent_whole=history.sent is not None,
         gaps=tuple(gaps),
-        undated=history.phase_at(history.undated)[0] if history.undated else None,
         pause=pause,
         held_us=exchange.held_ns(history.stopped or 0) // 1000 if exchange else 0,
         shut=history.shut,
@@ -6350,7 +6344,7 @@ def describe_failure(
         ip = peer.ip if peer and not route.proxy else ""
         hint = explain_time_out(phase, ip, history, evidence) or hint
     quiet = min(evidence.ended.quiet_us if evidence.ended else 0, history.timing.xfer or 0)
-    if error.kind != "timeout" and quiet >= LEAST_SILENCE_US:
+    if error.kind != "timeout" and quiet >= 2 * LEAST_QUIET_US:
         hint = f"Nothing came for {length_text(quiet)} before that. {hint}"
     left = getattr(history.timing, phase) or 0
     if error.kind == "timeout" and history.start and left < options.max_time * 500_000:
@@ -7261,7 +7255,7 @@ class Case:
             phase: max(0, self.grown("retransmits", *ends) - self.grown("duplicates", ends[0], "ended"))
             for phase, ends in MARKS.items()
         }
-        self.late = {phase: sum(us for where, us in evidence.gaps if where == phase) for phase in MARKS}
+        self.late = {phase: sum(us for where, us, _ in evidence.gaps if where == phase) for phase in MARKS}
         if evidence.shut:  # what was sent again had been dropped there, and had to wait until it was read
             self.lost["wait"] = 0
             self.limited = max(self.limited, self.busy("wait") - self.trips("wait"))
@@ -7366,7 +7360,7 @@ class Case:
         """
         spent: int = getattr(self, phase)
         late = self.late[phase]
-        if phase == self.evidence.undated and self.is_slow(phase):
+        if self.is_slow(phase) and any(not gap[2] for gap in self.evidence.gaps if gap[0] == phase):
             late = min(late, self.trip)
         return max(0, min(self.again(phase) + late, spent - self.trips(phase)))
 
@@ -7427,9 +7421,11 @@ def losses(case: Case) -> Found:
             "or late (loss, a firewall, a full listen queue)"
         )
         yield Finding("loss", "connect", winner.duration_us - case.rtt, "seen", text)
-    # A body that is long for its bandwidth is not all loss: what was seen to wait for it, or two round trips.
+    # A body that is long for its bandwidth is not all loss: what was seen to wait for it, or two round trips
+    # for each gap.
     flights = slow_start_trips(math.ceil(case.grown("received", "sent", "ended") / max(1, case.segment)))
-    xfer = max(case.late["xfer"], min(case.xfer - (flights - 1) * case.rtt, 2 * case.rtt))
+    gaps = max(1, sum(phase == "xfer" for phase, *_ in case.evidence.gaps))
+    xfer = max(case.late["xfer"], min(case.xfer - (flights - 1) * case.rtt, 2 * case.rtt * gaps))
     for phase, cost in (("tls", case.loss("tls")), ("wait", case.loss("wait")), ("xfer", xfer)):
         if phase not in case.lossy:
             continue
@@ -7643,17 +7639,15 @@ def upload(case: Case) -> Found:
 
 def closed_window(case: Case) -> Found:
     """Find that a window of the other side was used up while there was more to send."""
-    for name, whose, us, advice in (
-        ("http2_window", "the server's HTTP/2", case.evidence.held_us, "; --vs --http1.1 compares"),
-        ("tcp_window", case.tcp_reader, case.limited, ""),
-    ):
-        cause = "it is small for this path, or the program there was slow to read"
-        text = f"{window_text(whose, us)}: {cause}{advice}"
-        if name == "tcp_window" and case.lost["wait"]:
-            text += ", or what came behind a lost segment filled it"
-        elif name == "tcp_window" and case.evidence.shut:
-            text += "; its full buffer dropped what was under way"
-        yield Finding(name, "wait", us, "seen", text)
+    cause = "it is small for this path, or the program there was slow to read"
+    text = window_text("the server's HTTP/2", case.evidence.held_us) + f": {cause}; --vs --http1.1 compares"
+    yield Finding("http2_window", "wait", case.evidence.held_us, "seen", text)
+    if case.lost["wait"]:
+        cause += ", or what came behind a lost segment filled it"
+    elif case.evidence.shut:
+        cause += "; its full buffer dropped what was under way"
+    text = f"{window_text(case.tcp_reader, case.limited)}: {cause}"
+    yield Finding("tcp_window", "wait", case.limited, "seen", text)
 
 
 def silences(case: Case) -> Found:
@@ -7729,12 +7723,13 @@ SLOWNESS = ("proxy", "server", "upload", "nagle", "stalled")  # as a wait for a 
 def step_findings(step: Step) -> tuple[Finding, ...]:
     """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
     case = Case(step)
-    made = []
-    for found in (found for rule in RULES for found in rule(case)):
-        # The kernel's times go beyond ours by a little: nothing costs more than its phase.
-        cost = min(found.cost_us, getattr(case, found.phase) if found.phase else step.timing.total)
-        if cost >= case.least:
-            made.append(found._replace(cost_us=cost))
+    # The kernel's times go beyond ours by a little: nothing costs more than its phase.
+    most = {phase: getattr(case, phase) for phase in PHASES}
+    every = [
+        (found, most.get(found.phase or "", step.timing.total)) for rule in RULES for found in rule(case)
+    ]
+    made = [found._replace(cost_us=min(found.cost_us, longest)) for found, longest in every]
+    made = [found for found in made if found.cost_us >= case.least]
     if any(found.id == "starved" for found in made):  # which explains what was no longer than it
         made = [found for found in made if found.id not in SLOWNESS or found.cost_us > step.starved_us]
     return tuple(sorted(made, key=lambda found: -found.cost_us))

@@ -632,7 +632,7 @@ RECORDED = {
     "a thinking server on a unix socket": row("server 50 ms", like=UNIX, wait=50),
     "a long request to a unix socket": row("server 50 ms", like=UNIX, wait=50, request_bytes=14_601),
     "a server that did not answer": row(wait=958.8, answered=None, ended=None, response=None, error=FAILED),
-    "an answer whose beginning was late": row("loss wait 48.8 ms", wait=90, gaps=(("wait", 90_000),)),
+    "an answer whose beginning was late": row("loss wait 48.8 ms", wait=90, gaps=(("wait", 90_000, True),)),
     "an answer that was in disorder and on time": row(wait=42, answered={"disorder": 2}),
     "a lost segment": row(
         "loss xfer 250 ms",
@@ -640,10 +640,13 @@ RECORDED = {
         wait=53.1,
         xfer=324.3,
         ended={"segments_in": 70, "disorder": 8},
-        gaps=(("xfer", 250_000),),
+        gaps=(("xfer", 250_000, True),),
     ),
     "one in a body that takes long": row(
-        connect=40.6, wait=53.1, xfer=5000, body_bytes=100_000, gaps=(("xfer", 90_000),)
+        connect=40.6, wait=53.1, xfer=5000, body_bytes=100_000, gaps=(("xfer", 90_000, True),)
+    ),
+    "one that loses five": row(
+        "loss xfer 400 ms", xfer=1700, ended={"received": 600_000}, gaps=(("xfer", 30_000, True),) * 5
     ),
     "a silent body": row("stalled 500 ms", xfer=600, pause=PAUSE),
     "one that is as silent as the path is long": row(xfer=79, pause=PAUSE._replace(us=79_900)),
@@ -700,10 +703,10 @@ RECORDED = {
         "loss wait 885.8 ms", wait=927, answered={"retransmits": 3}
     ),
     "a thinking server whose answer was late": row(
-        "server 215.8 ms", "loss wait 325 ms", wait=582, gaps=(("wait", 325_000),)
+        "server 215.8 ms", "loss wait 325 ms", wait=582, gaps=(("wait", 325_000, True),)
     ),
     "one whose answer was late by as much at the most": row(
-        "server 215.8 ms", wait=582, gaps=(("wait", 325_000),), undated="wait"
+        "server 215.8 ms", wait=582, gaps=(("wait", 325_000, False),)
     ),
     "a body that waits as long as can be for an acknowledgement": row(
         "nagle xfer 49.95 ms", like=HELD, xfer=50
