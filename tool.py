@@ -3364,7 +3364,12 @@ def explain_socks5(error: Any, proxy: Proxy, tried: int) -> NetworkError:
 OLD_SERVER = "The server may be an old one: -k also allows old TLS versions and weak ciphers."
 TLS_SETTINGS = "Look at the TLS settings of both sides (here: of OpenSSL), and at the server's log."
 CHANGED_HINT = "Look at what lies between: a network card, a router or a tunnel changes what passes it."
-BAD_RECORDS = ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "BAD_RECORD_TYPE", "BAD_DECRYPT")  # as OpenSSL says it
+BAD_RECORDS = (  # as OpenSSL says it, since 3.2 by the last
+    "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
+    "BAD_RECORD_TYPE",
+    "BAD_DECRYPT",
+    "RECORD_LAYER_FAILURE",
+)
 TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> what it means, and what to try
     "handshake_failure": ("the server accepted nothing we offered", OLD_SERVER),
     "protocol_version": ("the server refused the TLS versions offered", OLD_SERVER),
@@ -4265,6 +4270,8 @@ class TlsContexts:
     def _make(self, role: str) -> ssl.SSLContext:
         optional("hashlib")  # for `parse_certificate`: nothing is imported once the clock runs
         context = build_context(self._options, self._take_store)
+        if ssl.OPENSSL_VERSION_INFO >= (3, 2):  # `HandshakeTap` reads no CompressedCertificate (RFC 8879)
+            context.options |= 3 << 32  # SSL_OP_NO_TX_CERTIFICATE_COMPRESSION, …_RX_…
         if role == "tls with certificate":
             assert self._options.identity
             load_identity(context, self._options.identity)
