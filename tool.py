@@ -2146,6 +2146,8 @@ FOREIGN_OPTIONS = """
 --keepalive --keep-alive --persistent = --reuse sends every run on the connection of the one before
 --compare --diff --next = --versus WORDS compares with other options or a URL, --baseline FILE with an export
 --verify --no-verify --no-check-certificate = certificates are verified, unless -k is given
+--ca --ca-certificate --ca-file --cafile --capath = --cacert PATH trusts the CAs in this file
+--status --expect-status --accept = --expect STATUS names the answers that are good
 --check-cert --cert-expiry = --cert-days N is exit 4 when a certificate ends in less than N days
 --host --sni --servername --ip --connect --connect-to = --resolve HOST:PORT:ADDR sends a name to an address
 --auth --token --bearer --oauth2-bearer --netrc --anyauth --digest --ntlm --negotiate --basic =
@@ -2153,13 +2155,17 @@ FOREIGN_OPTIONS = """
 -U --proxy-user = credentials of a proxy go, as user:password@ before its host, into -x or https_proxy
 --noproxy --no-proxy = -x '' goes without any proxy; the variable NO_PROXY names hosts that need none
 -p --proxytunnel = leave it out: -x knows its way, with CONNECT for https; a body goes by -d @FILE
---post-data --post-file = a body goes by -d TEXT or -d @FILE, with POST
+--post-data --post-file --body --body-file --body-data = a body goes by -d TEXT or -d @FILE, with POST
 -w --write-out --format --csv --export = every report has the times: --metrics-only, or --json - as JSON
--o --output -O --remote-name -N --no-buffer = leave it out: the body is not kept; --json PATH has the report
+-o --output --out --file -O --remote-name -N --no-buffer =
+  leave it out: the body is not kept; --json PATH has the report
+--tag --name --instance = --label TEXT tells this probe from others
 --oneline --one-line --short = --compact prints a line a step
--v --verbose -D --dump-header --trace --trace-ascii = leave it out; -i shows the header fields too
+-v --verbose -D --dump-header --headers --show-headers --trace --trace-ascii =
+  leave it out; -i shows the header fields too
 -V = --version
---color --no-color = set the variable NO_COLOR for no colours, FORCE_COLOR for colours
+--color --no-color --colour --no-colour --no-colors =
+  set the variable NO_COLOR for no colours, FORCE_COLOR for colours
 --concurrency --vus --rate --warmup -Z --parallel = one request after the other: no load (wrk, hey, k6)
 --threshold --thresholds = --slo KEY=MS is a budget, as total=300 or total.p95=300
 --max-errors --fail-on-error = -f makes an error page of any run exit 22
@@ -2168,7 +2174,8 @@ FOREIGN_OPTIONS = """
 --http2 = leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given
 --http3 -0 --http1.0 --http2-prior-knowledge = only HTTP/2 over TLS and HTTP/1.1 are supported
 -1 --tlsv1.2 --tlsv1.3 --tls-max --ciphers = TLS is as this machine's OpenSSL does it, with -k older too
--E --pass = use --cert PATH; its key's password goes into a file, --key-password-file PATH
+-E --certificate --private-key --pass --passphrase =
+  use --cert PATH and --key PATH; the key's password goes into a file, --key-password-file PATH
 -T --upload-file = use -X PUT -d @FILE; a type goes by -H 'Content-Type: …'
 -F --form = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
 -G --get --data-urlencode = encode it before, the query into the URL: -d sends its data as it is
@@ -2531,7 +2538,7 @@ def warn_of_reports(options: Options) -> Iterator[str]:
         if series.rounds < least:
             statistic = key.partition(".")[2]
             below = f"the {statistic} of {series.rounds} runs is usually below the true {statistic}"
-            yield f"--slo {key}: {below}; with --count {least} it rarely is"
+            yield f"--slo {key}: {below}: better take --count {least} or more"
 
 
 def check_options(options: Options) -> None:
