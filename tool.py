@@ -4792,7 +4792,8 @@ class Exchange(Stage):
     def explain(self, error: Exception, history: Log) -> NetworkError:
         """Say where the connection broke: while sending, before the answer, or within it."""
         if isinstance(error, EOFError):
-            return protocol_error("the server hung up without an answer", CLOSED_EARLY)
+            hint = "" if self.request.url.secure else " Or it speaks TLS there: ask with https://."
+            return protocol_error("the server hung up without an answer", CLOSED_EARLY + hint)
         response, words = history.response, reason_of(error).lower()
         if response and (response.status >= 300 or history.sent is None):  # RFC 9112 section 9.5
             answer = f"the answer was {response.status} {foreign(response.reason)}"

@@ -246,7 +246,7 @@ class Case(NamedTuple):
 
 TRUNCATED = OK + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
 ANSWERS = {
-    "empty-reply": Case("", "close", "protocol", "wait", ["closed|hung up", "without an answer"], ["log"]),
+    "empty-reply": Case("", "close", "protocol", "wait", ["closed|hung up", "without an answer"], ["log", "https://"]),
     "cut-in-the-header": Case(OK + "Serv", "close", "protocol", "xfer", ["header"], ["log"]),
     "cut-by-length": Case(HEAD + "hello", "close", "protocol", "xfer", ["5 of 100 bytes"], ["log|limit"]),
     "cut-in-chunks": Case(
