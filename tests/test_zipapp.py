@@ -296,7 +296,7 @@ def test_every_report_comes_out_of_what_is_in_the_archive(
     for name, (options, says) in WAYS.items():
         if version == "uncompiled" and name not in ("waterfall", "exports", "socks", "idna"):
             continue  # it takes a second
-        words = options.format(socks=socks5.url("").rstrip("/")).split()
+        words = options.format(socks=socks5.by_login).split()
         url = [] if "://\u00fc" in options else [http2.url("/", "localhost")]
         result = run(
             "--proxy", "", *words, "--cacert", authority.file, *url,

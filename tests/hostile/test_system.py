@@ -72,7 +72,9 @@ def check_refused(outcome, words: str = "") -> None:
 @pytest.mark.parametrize("style", STYLES, ids=["metrics", "waterfall"])
 def test_little_memory_is_enough_or_refused_before_anything_is_sent(run_tool, server, mib, style):
     outcome = run_tool(server.url(), *style, within=limited(f"-v {mib * 1024}"))
-    if outcome.code:
+    if outcome.code == 75:  # Python 3.9 may have too little for the socket alone
+        assert LIMIT in outcome.err and "Cannot allocate memory" in outcome.err
+    elif outcome.code:
         check_refused(outcome)
         assert server.accepted == 0
     else:
@@ -263,7 +265,8 @@ def test_a_signal_during_start_up_ends_it_without_a_traceback(run_tool, tmp_path
     if module.startswith("h2"):
         pytest.importorskip(module)
     (tmp_path / "sitecustomize.py").write_text(WHEN_IMPORTING.format(module=module, number=number))
-    outcome = run_tool("https://127.0.0.1:1/", "--json", "/dev/null", env={"PYTHONPATH": str(tmp_path)})
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    outcome = run_tool("https://127.0.0.1:1/", "--json", "/dev/null", env={"PYTHONPATH": path})
     check_decent(outcome, [128 + number, -number])
     assert outcome.out == outcome.err == ""
 
