@@ -192,7 +192,7 @@ def test_a_signal_comes_before_every_other_code(start_tool):
     assert process.returncode == 143
 
 
-def test_a_second_signal_changes_nothing(start_tool, export):
+def test_a_second_signal_to_a_single_run_changes_nothing(start_tool, export):
     """Of two that are pending at once the kernel delivers the lower number first, whichever came first."""
     script = Stage("")
     with scripted(script) as server:

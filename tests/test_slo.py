@@ -6,9 +6,11 @@ import re
 
 import pytest
 
-from checks import check_usage_error, flat
+from checks import check_usage_error, flat, parse_metrics, run_lines, summaries
 from confined import run_under
-from servers import Reply, http_server, redirect, refused_port, scripted, sending
+from servers import Failing, Reply, every, http_server, redirect, refused_port, scripted, sending
+
+QUICK = ("--interval", "0")
 
 
 @pytest.fixture
@@ -226,3 +228,70 @@ def test_a_budget_on_a_percentile_of_few_runs_is_warned_of(call_tool, server):
     words = ("--metrics-only", "--interval", 0, "--slo", "total.p90=90000", server.url())
     call_tool("--count", 28, *words).warned("total.p90: the p90 of 28 runs is usually below the true p90")
     assert call_tool("--count", 29, *words).err == ""
+
+
+# --- in a series ----------------------------------------------------------------------------------
+
+
+def test_a_plain_budget_must_hold_in_every_run_and_the_worst_is_named(call_tool):
+    with http_server({"/": every(Reply(), Reply(wait=2), Reply(wait=4), Reply())}) as server:
+        options = ["--metrics-only", "--count", "4", *QUICK, "--slo", "ttfb=1990,total=90000", "--json", "-"]
+        result = call_tool(*options, server.url())
+    assert result.code == 4
+    slo = result.json()["summary"]["slo"]
+    [violation] = slo["violations"]
+    assert (violation["key"], violation["run_number"], violation["target"]) == ("ttfb", 3, None)
+    marks = [parse_metrics(line)["slo"] for line in run_lines(result.err)]
+    assert marks == ["pass", "fail", "fail", "pass"]
+    [summary] = summaries(result.err)
+    assert list(summary)[-2:] == ["slo", "slo_violations"]
+    assert (summary["slo"], summary["slo_violations"]) == ("fail", "ttfb")
+
+
+def test_the_panel_says_statistic_and_number_and_worst_run(call_tool, server):
+    budgets = ("--slo", "ttfb.p95=0.001,wait=0.002,total.median=9000")
+    result = call_tool("--compact", "--count", "20", *QUICK, *budgets, server.url())
+    result.warned("--slo ttfb.p95: the p95 of 20 runs is usually below the true p95")
+    assert result.code == 4
+    words = flat(result.out)
+    assert "ttfb.p95≤0.001ms" in words
+    assert re.search(r"• ttfb\.p95: [\d.]+ms > 0\.001ms \(\+[\d.]+ms\)", words)
+    assert re.search(r"• wait: [\d.]+ms > 0\.002ms \(\+[\d.]+ms\), worst in run \d+", words)
+
+
+def test_the_last_step_is_each_run_s_own_whichever_its_number(call_tool):
+    """The last steps wait, the redirects do not; of these one alone would keep the budget."""
+    with http_server({"/": every(Reply(wait=0.1), redirect("/x")), "/x": Reply(wait=0.1)}) as server:
+        options = ["-L", "--metrics-only", "--count", "4", *QUICK, "--json", "-", "--slo", "wait.min=99"]
+        result = call_tool(*options, server.url())
+    [violation] = result.json()["summary"]["slo"]["violations"]
+    assert (result.code, violation["key"], violation["run_number"]) == (4, "wait.min", None)
+
+
+@pytest.mark.parametrize(("failures", "judged"), [((3,), True), ((3, 4), False)])
+def test_what_failures_leave_too_few_of_is_not_judged(call_tool, failures, judged):
+    with scripted(Failing(*failures)) as server:
+        options = ["--metrics-only", "--count", "11", *QUICK, "--json", "-", "--slo", "total.p90=9000"]
+        result = call_tool(*options, server.url())
+    slo = result.json()["summary"]["slo"]
+    assert result.code == 75
+    assert slo["not_judged"] == ([] if judged else ["total.p90"])
+    assert slo["pass"] is judged
+    assert summaries(result.err)[0]["slo"] == ("pass" if judged else "fail")
+
+
+OF_STATISTICS = [
+    ("ttfb.p95=100", [], "--count"),
+    ("ttfb.p95=100", ["--count", "19"], "20"),
+    ("ttfb.p90=100", ["--count", "10", "--reuse"], "11"),
+    ("ttfb.p25=100", ["--count", "50"], "Unknown SLO key 'ttfb.p25'"),
+    ("send.p95=100", ["--count", "50"], "Unknown SLO key 'send.p95'"),
+    ("ttfb.p95=1,TTFB.P95=2", ["--count", "50"], "Duplicate"),
+]
+
+
+def test_malformed_budgets_on_statistics_are_refused_and_nothing_is_sent(call_tool, server):
+    for budget, options, words in OF_STATISTICS:
+        result = call_tool("--metrics-only", *options, "--slo", budget, server.url())
+        check_usage_error(result, "SLO Error", words)
+    assert server.accepted == 0
