@@ -260,7 +260,8 @@ def test_data_makes_it_a_post_and_none_a_get(call_tool):
         assert bool(request.values("Content-Type")) == bool(words)
 
 
-def test_data_comes_from_standard_input_byte_for_byte(run_tool):
+def test_header_lines_and_data_come_from_standard_input_byte_for_byte(run_tool):
+    assert asked(run_tool, "-H", "@-", stdin=b"X-A: 1\r\n").values("X-A") == ["1"]
     for content in (b"\x00\r\n\xff@" * 1000, b""):
         request = asked(run_tool, "-d", "@-", stdin=content)
         assert (request.method, request.body) == ("POST", content)

@@ -145,8 +145,9 @@ def difference(now: Any, before: Any, paired: bool) -> Any:
 def gate_of(now: Any, before: Any, paired: bool) -> str:
     """Have the program hold a side against the gate; return the outcome."""
     found = {"total": difference(now, before, paired)}
-    verdict = tool.verdict_of(found["total"], (200, 200))
-    comparison = tool.Comparison(now, before, 1, verdict, found, tool.needed_values(1))
+    statuses = 200, 200
+    verdict = tool.verdict_of(found["total"], statuses)
+    comparison = tool.Comparison(now, before, 1, verdict, found, tool.needed_values(1), statuses)
     outcome: str = tool.judge_allowance("total", GATE, comparison).outcome
     return outcome
 
