@@ -420,6 +420,7 @@ def test_a_signal_during_the_start_is_silent(start_tool, archive, tmp_path):
 # --- the build itself ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("pip")
 def test_two_builds_are_equal_to_the_byte_whatever_others_have_left_around_the_second(wheels, tmp_path):
     """Not the current folder counts, nor the user's site-packages, nor what PYTHONPATH names."""
     user = "home/.local/lib/python{}.{}/site-packages".format(*sys.version_info)
@@ -458,6 +459,7 @@ def test_two_builds_are_equal_to_the_byte_whatever_others_have_left_around_the_s
     assert f"{len(data)} bytes, SHA-256 {sha256(data)}" in said.stdout
 
 
+@pytest.mark.needs("pip")
 def test_a_build_that_fails_says_why_and_leaves_nothing_behind(wheels, tmp_path):
     """Here a wheel is not the one that is pinned."""
     project, altered = copy_project(tmp_path / "project"), tmp_path / "altered"
