@@ -2128,8 +2128,9 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
             times[key] = Distribution(stats, (low, high) if ends else None, count)
         told = (export.get("host"), export.get("label"), last["url"])
         host, label, url = (text and mask_urls(text) for text in told)
-        ends = [code for code in last["statuses"] if parse_digits(code)] + ["ERROR"] * (last["failed"] > 0)
-        return Baseline(path, mask_urls(export["started_at"]), host, label, url, good, ends, times)
+        outcomes = [code for code in last["statuses"] if parse_digits(code)]
+        outcomes += ["ERROR"] * (last["failed"] > 0)
+        return Baseline(path, mask_urls(export["started_at"]), host, label, url, good, outcomes, times)
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
         raise UsageError(f"{shown} is not a --json export of a series of httphases") from None
 
@@ -2534,9 +2535,9 @@ def warn_of_reports(options: Options) -> Iterator[str]:
         if not (series.single or is_stdout(path) or os.path.isdir(os.path.dirname(path) or ".")):
             yield f"{option} '{path}' cannot be written: there is no such folder"
     for key in options.thresholds:
-        least = SURE_PERCENTILES.get(key.partition(".")[2], 0)
+        statistic = key.partition(".")[2]
+        least = SURE_PERCENTILES.get(statistic, 0)
         if series.rounds < least:
-            statistic = key.partition(".")[2]
             below = f"the {statistic} of {series.rounds} runs is usually below the true {statistic}"
             yield f"--slo {key}: {below}: better take --count {least} or more"
 
@@ -6362,7 +6363,7 @@ def describe_failure(
     if error.kind != "timeout" and quiet >= 2 * LEAST_QUIET_US:
         hint = f"Nothing came for {length_text(quiet)} before that. {hint}"
     left = getattr(history.timing, phase) or 0
-    if error.kind == "timeout" and history.start and left < options.max_time * 500_000:
+    if error.kind == "timeout" and history.start and left < options.max_time * 1e6 / 2:
         early = f"What came before left {phase} only {length_text(left)} of that time"
         hint = f"{early}: look there first; or {RAISE_M}" if left < LEAST_LEFT_US else f"{early}. {hint}"
     if route.proxy and route.source != "--proxy" and error.kind != "redirect":
@@ -7739,11 +7740,12 @@ def step_findings(step: Step) -> tuple[Finding, ...]:
     """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
     case = Case(step)
     # The kernel's times go beyond ours by a little: nothing costs more than its phase.
-    most = {phase: getattr(case, phase) for phase in PHASES}
-    every = [
-        (found, most.get(found.phase or "", step.timing.total)) for rule in RULES for found in rule(case)
-    ]
-    made = [found._replace(cost_us=min(found.cost_us, longest)) for found, longest in every]
+    most: dict[str | None, int] = {
+        None: step.timing.total,
+        **{phase: getattr(case, phase) for phase in PHASES},
+    }
+    every = (found for rule in RULES for found in rule(case))
+    made = [found._replace(cost_us=min(found.cost_us, most[found.phase])) for found in every]
     made = [found for found in made if found.cost_us >= case.least]
     if any(found.id == "starved" for found in made):  # which explains what was no longer than it
         made = [found for found in made if found.id not in SLOWNESS or found.cost_us > step.starved_us]
