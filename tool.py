@@ -1648,12 +1648,9 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
     except UsageError as error:
         if "@" not in text:
             raise UsageError(f"{shown}: {foreign(error.message)}") from None
-        # A password with / ? or # in it, as people write them: say nothing of its parts.
-        _, _, rest = text.rpartition("@")
-        shown = f"URL '{foreign(f'{scheme}://***@{rest}')}'"
-        if drop_userinfo:
-            raise UsageError(f"{shown} cannot be read") from None
-        at = "@"
+        # It may be a password with / ? or # in it, as people write them: say nothing of its parts.
+        shown = f"URL '{foreign(f'{scheme}://***@' + text.rpartition('@')[2])}'"
+        raise UsageError(f"{shown}: no host:port stands before the first / ? or #") from None
     if at and not drop_userinfo:
         raise UsageError(f"{shown} holds a user name or password: give them with -u USER:PASSWORD")
     path, mark, query = target.partition("?")
@@ -2331,7 +2328,7 @@ MISTAKEN = (  # an option, how a value begins that is not for it, and what is
     *((option, "(?i)https?://", f"takes a path before the URL: {option} - URL") for option in EXPORT_OPTIONS),
     ("-x", r"(?i)(none|off|no|direct)\Z", "takes a proxy: -x '' goes without any"),
     *((option, r"\Z", "'': expected a path") for option in PATHS),
-    ("--label", r"\Z", "'': expected a text that tells this probe from others"),
+    *((option, r"\Z", "'': expected a name") for option in ("--label", "--interface")),
 )
 NEEDS = (  # an option, those of which it needs one, and why
     *((option, SEVERAL, ": it is for several runs") for option in ("--interval", "--reuse")),
@@ -4409,7 +4406,7 @@ def parse_status_line(line: bytes) -> Response:
     found = re.fullmatch(STATUS_LINE, line.rstrip())
     if not found:
         raise not_http(line)
-    version = found[1].decode("ascii")
+    version = found[1].decode("ascii").upper()
     if version[:-1] != "HTTP/1.":
         version = "HTTP/1.1"
     return Response(int(found[2]), decode((found[3] or b"").strip()), version, ())

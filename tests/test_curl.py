@@ -213,6 +213,7 @@ REFUSED = [  # a command line, and what is said of it
     (["--json", ' {"a": 1}'], ["--json takes a path", "-d"]),
     (["--json"], ["--json takes a path before the URL"]),
     (["-x", "none"], ["-x '' goes without any"]),
+    (["--interface", ""], ["--interface '': expected a name"]),
     (["--vs", "y.json"], ["--baseline FILE"]),
     (["--Compact"], ["did you mean --compact?"]),
     (["--intervall=1"], ["did you mean --interval?"]),
