@@ -2041,11 +2041,9 @@ def check_pem_path(option: str, path: str) -> str:
     """Return the path of a file that OpenSSL opens itself; raises UsageError unless it is a regular one."""
     if os.path.isfile(path):
         return path
-    before, colon, _ = path.partition(":")
-    if option == "--cert" and colon:  # as curl takes a password: not to be repeated
-        advice = "a password goes into a file: --key-password-file"
-        raise UsageError(f"--cert: there is no regular file '{before}:…'; {advice}")
-    raise UsageError(f"{option}: there is no regular file '{path}'")
+    before, colon, _ = path.partition(":")  # what follows it may be a password, as curl takes one
+    rest = ":…'; a password goes into a file: --key-password-file" if colon else "'"
+    raise UsageError(f"{option}: there is no regular file '{before}{rest}")
 
 
 def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
@@ -3411,8 +3409,6 @@ VERDICTS = {  # those whose words differ from version to version, or are hard to
     67: "the key of a CA in the certificate's chain is too small to be safe",
     68: "a signature in the certificate's chain is made with a hash too weak to be safe",
 }
-NAME_CONSTRAINTS = (47, 48)  # a name outside of the permitted ones, or among the excluded ones
-NAME_CONSTRAINT = b"\x06\x03\x55\x1d\x1e"  # the extension's object identifier, in DER (RFC 5280 4.2.1.10)
 TO_THE_SECOND = "%Y-%m-%d %H:%M:%S UTC"
 
 
@@ -3585,10 +3581,6 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
         return issuer_error(failure)
     if isinstance(failure.error, ssl.SSLCertVerificationError):
         rejected = f"the certificate was rejected: {failure.error.verify_message}"
-        if failure.code in NAME_CONSTRAINTS:
-            tied = [each for each in failure.stream.tap.certificates[1:] if NAME_CONSTRAINT in each]
-            names = and_more([certificate_name(parse_certificate(each)) for each in tied], 2)
-            rejected += f" (names are constrained by {foreign(names)})" if tied else ""
         return NetworkError("tls", VERDICTS.get(failure.code, rejected), INSECURE_HINT)
     if failure.stream.stray and not failure.stream.established:
         where, who = f"http://{place_text(*failure.place)}", "it" if failure.proxy else "the server"
@@ -4215,10 +4207,8 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
             wrong = f"{certificate} with the key in {key}: {reason_of(error)}"
         elif "MISMATCH" in (error.reason or ""):
             wrong = f"{key} is not the key of the first certificate in {certificate}"
-        elif asked and not identity.password:
-            wrong = f"the key in {key} is encrypted: name a file with its password, --key-password-file PATH"
         elif asked:
-            wrong = f"the key in {key} is encrypted: the first line of --key-password-file does not open it"
+            wrong = f"the key in {key} is encrypted: --key-password-file PATH gave no or a wrong password"
         else:
             wrong = f"{certificate} must hold a certificate and {key} its private key (--key), both in PEM"
         raise UsageError(wrong) from None
@@ -4715,18 +4705,12 @@ def missing_bytes(history: Log) -> int | None:
 
 
 def what_came(history: Log) -> str:
-    """Say how much of a response has come, and by its framing what is missing."""
-    response, received, missing = history.response, history.received, missing_bytes(history)
-    if response is None:
+    """Say how much of a response has come."""
+    if history.response is None:
         return "not even its header is whole"
-    if missing is not None:
-        return f"{received} of {received + missing} bytes of the body came"
-    end = ""
-    if response.http_version == "HTTP/2":
-        end = ", not the end of its stream"
-    elif values_of(response.headers, "transfer-encoding"):
-        end = ", not its last chunk"
-    return f"{received} bytes of the body came{end}"
+    missing = missing_bytes(history)
+    announced = "" if missing is None else f" of {history.received + missing}"
+    return f"{history.received}{announced} bytes of the body came"
 
 
 class Exchange(Stage):
@@ -4774,7 +4758,7 @@ class Exchange(Stage):
 
     def _read_idle(self) -> None:
         """Read what came on the idle connection; raises NetworkError where it must not come then."""
-        raise protocol_error(UNASKED)
+        raise protocol_error(f"{UNASKED}: '{foreign(self.reader.line(MAX_HEADER_BYTES))}'")
 
     def run(self, stream: Stream) -> None:
         """Read the response while the rest of the request is sent. Raises NetworkError, OSError,
@@ -4838,16 +4822,11 @@ FORGOTTEN_HINT = (  # where a request on a kept connection was sent again and ag
 
 
 def explain_length(history: Log) -> str:
-    """Say why a body that stopped may have no end, by its length; empty where that tells nothing."""
-    response, missing = history.response, missing_bytes(history)
-    if missing is not None and 0 < missing < SMALL_PACKET:
-        return (
-            f"Its Content-Length may be too large: {missing} of {history.received + missing:,} bytes are "
-            "missing; or the program behind the port has stopped: look at its log."
-        )
-    if response is None or missing is not None or response.http_version == "HTTP/2":
+    """Say that a body which stopped has no length; empty where it has one, or another end."""
+    response = history.response
+    if response is None or response.http_version == "HTTP/2":
         return ""
-    if values_of(response.headers, "transfer-encoding"):
+    if not {"content-length", "transfer-encoding"}.isdisjoint(field_names(response.headers)):
         return ""
     return (
         "It has no length (no Content-Length, no chunks), so only closing the connection ends it, and the "
@@ -4886,10 +4865,6 @@ class Http1Exchange(Exchange):
         if not coded and length is None and has_body(self.request.method, response.status):
             return "the response had no length: the end of the connection was its end"
         return None
-
-    def _read_idle(self) -> None:
-        line = self.reader.line(MAX_HEADER_BYTES)
-        raise protocol_error(f"{UNASKED}: '{foreign(line)}'")
 
     def to_send(self) -> bytes | memoryview:
         piece = next(self._pieces, b"")

@@ -87,7 +87,6 @@ class Authority:
         ca: bool = False,
         subject: Any = None,
         serial: int | None = None,
-        permitted: str | None = None,
     ) -> tuple[Any, Any]:
         """Issue (key, certificate), valid `days` from now; signed by itself where `issuer` is None."""
         from cryptography import x509
@@ -113,9 +112,6 @@ class Authority:
         if ca:  # without it Python 3.13 trusts no CA
             uses = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
             builder = builder.add_extension(uses, critical=True)
-        if permitted:
-            names = x509.NameConstraints([x509.DNSName(permitted)], None)
-            builder = builder.add_extension(names, critical=True)
         if sans:
             builder = builder.add_extension(x509.SubjectAlternativeName(_alternatives(sans)), critical=False)
         return key, builder.sign(signing, hashes.SHA256())

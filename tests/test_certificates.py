@@ -160,13 +160,6 @@ def test_a_trusted_ca_that_has_expired_is_not_the_server_s_fault(authority):
     assert "ca-certificates" in step["error"]["hint"]
 
 
-def test_a_name_that_a_ca_may_not_certify_is_laid_at_its_door(authority):
-    tied = authority.issue(authority.ca, "Tied CA", ca=True, permitted="ok.test")
-    leaf = authority.issue(tied, sans=("dns:not.test", *HERE))
-    context = authority.showing(leaf, tied[1])
-    rejected(authority, context, "permitted subtree violation", "constrained by CN Tied CA")
-
-
 def test_the_hint_names_the_likelier_of_the_two_places_where_an_issuer_may_be_missing_first(authority):
     """A server that sends its own certificate alone most likely leaves one out."""
     middle = authority.issue(authority.ca, "Middle CA", ca=True)

@@ -143,18 +143,14 @@ NO_LENGTH = (
     "It has no length (no Content-Length, no chunks), so only closing the connection ends it, and the server "
     "keeps it open."
 )
-TOO_LARGE = (
-    "Its Content-Length may be too large: 76 of 1,100 bytes are missing; or the program behind the port has "
-    "stopped: look at its log."
-)
 
 
 @pytest.mark.parametrize(
     ("length", "count", "came", "told"),
     [
         ("", 11, "11 bytes of the body came", NO_LENGTH),
-        ("Content-Length: 1100\r\n", 1024, "1024 of 1100 bytes of the body came", TOO_LARGE),
-        ("Transfer-Encoding: chunked\r\n", 0, "0 bytes of the body came, not its last chunk", PROGRAM),
+        ("Content-Length: 1100\r\n", 1024, "1024 of 1100 bytes of the body came", PROGRAM),
+        ("Transfer-Encoding: chunked\r\n", 0, ": 0 bytes of the body came", PROGRAM),
     ],
     ids=["no length", "a length that is too large", "chunks"],
 )
