@@ -6509,9 +6509,9 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
 
 def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, options: Options) -> Step:
     """Return the failed step of a redirect that leads nowhere: nothing was looked up or sent for it."""
-    assert step.response
-    (location, *_) = filter(None, values_of(step.response.headers, "location"))  # as `add_step`
-    text = clip(location.decode("utf-8", "surrogateescape"))
+    # As it is shown: masked, and empty behind more header fields than are.
+    locations = values_of(step.response.headers if step.response else (), "location")
+    text = clip(next(filter(None, locations), b"").decode("utf-8", "surrogateescape"))
     failed = begin_step(step.number + 1, current.asked, options)
     failed.log.fail(error, 0)
     made = finish(failed, failed.log, options)
@@ -6741,7 +6741,7 @@ RHYTHM_ROWS, RHYTHM_RISK = 4, 0.003  # least rows of slow runs; how often chance
 LARGE_PART = 0.2  # of a difference: a phase with a smaller part is not named
 FAR_TIMES = 4  # slow runs fall apart where some are slower than the rest of them by so many times as much
 MOST, FEW = 0.9, 0.1  # a field or finding goes with some runs: most of them have it, few others
-MAX_VALUES, LEAD_RISK = 8, 1e-4  # of such a field; how often chance may part the runs so clearly by one
+LEAD_RISK = 1e-4  # how often chance may part the runs so clearly by such a field
 MAX_TRAITS, MAX_TRAIT = 16, 40  # short fields of a response; characters of a name, and of a value
 # Fields of each answer, of a status, or of a body: none of them tells where an answer came from.
 ABOUT_AN_ANSWER = (
@@ -6823,23 +6823,31 @@ def chance_of_parting(having: int, others_having: int, these: int, others: int) 
     return tail * (ways / math.comb(every, these))
 
 
-def find_companion(these: Sequence[Step], others: Sequence[Step]) -> Companion | None:
+class Counted(NamedTuple):
+    """How many runs there are, and how many of them have each trait, a name with a value."""
+
+    runs: int
+    having: collections.Counter[tuple[str, str]]
+
+
+def count_traits(steps: Sequence[Step]) -> Counted:
+    return Counted(
+        len(steps), collections.Counter(pair for step in steps for pair in traits_of(step).items())
+    )
+
+
+def find_companion(these: Counted, others: Counted) -> Companion | None:
     """Return what nearly all of these have and hardly any of the others, where chance would seldom part them
     so by any of the fields that vary: what parts them best, of several the shortest.
     """
-    mine, theirs = (list(map(traits_of, part)) for part in (these, others))
-    fields = {}  # those that vary
-    for name in dict.fromkeys(name for traits in mine for name in traits):
-        own, other = (collections.Counter(traits.get(name) for traits in part) for part in (mine, theirs))
-        if 1 < len({*own, *other}) <= MAX_VALUES:
-            fields[name] = own, other
+    every = these.runs + others.runs
+    fields = {pair[0] for pair, count in these.having.items() if count + others.having[pair] < every}
     found = []
-    for name, (own, other) in fields.items():
-        value, having = own.most_common(1)[0]
-        counts = (having, other[value], len(these), len(others))
-        distinct = having >= MOST * len(these) and other[value] <= FEW * len(others)
-        if value and distinct and chance_of_parting(*counts) * len(fields) <= LEAD_RISK:
-            found.append(Companion(name, value, *counts))
+    for pair, having in these.having.items():
+        counts = (having, others.having[pair], these.runs, others.runs)
+        distinct = having >= MOST * these.runs and counts[1] <= FEW * others.runs
+        if distinct and chance_of_parting(*counts) * len(fields) <= LEAD_RISK:
+            found.append(Companion(*pair, *counts))
     return min(
         found,
         key=lambda each: (each.others_having / each.others - each.having / each.these, len(each.trait)),
@@ -6858,12 +6866,17 @@ def rows_of(steps: Iterable[Step]) -> list[list[Step]]:
     return rows
 
 
+def gaps_between(rows: Sequence[Sequence[Step]]) -> list[int]:
+    """Return how many runs lie from the beginning of each row to that of the next."""
+    rounds = [row[0].turn.round for row in rows]
+    return [after - before for before, after in zip(rounds, rounds[1:])]
+
+
 def rhythm_of(rows: Sequence[Sequence[Step]], count: int, risk: float) -> Rhythm | None:
     """Return the rhythm of rows if gaps at random, between so many rows in `count` runs, would be so much
     alike no more often than the `risk`.
     """
-    starts = [row[0] for row in rows]
-    gaps = [after.turn.round - before.turn.round for before, after in zip(starts, starts[1:])]
+    starts, gaps = [row[0] for row in rows], gaps_between(rows)
     if len(rows) < RHYTHM_ROWS or max(gaps) > 1.5 * min(gaps):
         return None
     rest, width = 1 - len(rows) / count, max(gaps) - min(gaps) + 1
@@ -6877,14 +6890,19 @@ def rhythm_of(rows: Sequence[Sequence[Step]], count: int, risk: float) -> Rhythm
 
 
 def find_rhythm(rows: Sequence[Sequence[Step]], count: int) -> Rhythm | None:
-    """Return the rhythm of all rows, or of all but a single run that chance put among them."""
-    found = rhythm_of(rows, count, RHYTHM_RISK)
-    for index, row in enumerate(rows) if not found else ():
+    """Return the rhythm of all rows, or of all but a single run that chance put among them. Between two rows
+    of a rhythm that run makes the smallest gap of all, since the others are at least two thirds of its two.
+    """
+    found, gaps = rhythm_of(rows, count, RHYTHM_RISK), gaps_between(rows)
+    if found or not gaps:
+        return found
+    least = gaps.index(min(gaps))
+    for index in sorted({0, least, least + 1, len(gaps)}):
         rest = [*rows[:index], *rows[index + 1 :]]
-        part = rhythm_of(rest, count, RHYTHM_RISK / len(rows)) if len(row) == 1 else None
+        part = rhythm_of(rest, count, RHYTHM_RISK / len(rows)) if len(rows[index]) == 1 else None
         if part:
-            return part._replace(odd=row[0])
-    return found
+            return part._replace(odd=rows[index][0])
+    return None
 
 
 def split_slow(runs: Sequence[Step], usual: float, count: int) -> tuple[Sequence[Step], Sequence[Step]]:
@@ -6923,7 +6941,8 @@ def find_slow(steps: Sequence[Step]) -> Slow | None:
     slow = [step for step in steps if step.timing.total > limit]
     runs, besides = split_slow(slow, median(times_of("total", others)), len(steps))
     rows = rows_of(runs)
-    return Slow(runs, besides, others, rows, find_rhythm(rows, len(steps)), find_companion(runs, others))
+    companion = find_companion(count_traits(runs), count_traits(others))
+    return Slow(runs, besides, others, rows, find_rhythm(rows, len(steps)), companion)
 
 
 class Summary:
@@ -6962,10 +6981,12 @@ class Summary:
     def slow(self) -> Slow | None:
         return None if self.none_good else find_slow(self.used)
 
-    def companion_of(self, status: int) -> Companion | None:
-        """Return what goes with a status that is not good."""
-        these = [step for step in self.answered if step.status == status and not step.good]
-        return find_companion(these, [step for step in self.answered if step.good])
+    @cached_property
+    def companions(self) -> dict[int | None, Companion | None]:
+        """Return what goes with each status that is not good, beside the good answers."""
+        good, bad = ([step for step in self.answered if step.good == is_good] for is_good in (True, False))
+        alike, beside = group_by(lambda step: step.status, bad), count_traits(good)
+        return {status: find_companion(count_traits(these), beside) for status, these in alike.items()}
 
     @property
     def shown(self) -> Step | None:
@@ -8483,7 +8504,7 @@ def statistics_document(summary: Summary) -> dict[str, Any]:
             str(status): {
                 "n": count,
                 "median_ms": to_ms(middle),
-                "goes_with": companion_document(summary.companion_of(status)),
+                "goes_with": companion_document(summary.companions.get(status)),
             }
             for status, (count, middle) in summary.statuses.items()
         },
@@ -8938,7 +8959,7 @@ def step_spans(step: Step, run: Run, parent: str) -> Iterator[dict[str, Any]]:
     """Give the span of a step, and of each of its phases that took place."""
     begin, failed = unix_nano(step.started_at), step.error and step.error.phase
     # Without the query of a URL, and what stands behind it: a quote may be part of the query.
-    message, query, _ = (step.error.message if step.error else "").partition("?")
+    message, query, _ = whole_characters(step.error.message if step.error else "").partition("?")
     message += query and "?..."
     yield span_document(
         run,
@@ -9389,7 +9410,7 @@ def series_title(summary: Summary, report: Report) -> str:
 def reuse_rows(summary: Summary) -> Iterator[Row]:
     """Say why connections were not kept; how many runs opened one, and what that cost."""
     name, opened = f"{summary.variant}: " if summary.variant else "", summary.opened
-    for reason, count in summary.refused.items():
+    for reason, count in summary.refused.most_common(MOST_LISTED):
         yield "Not reused", Span(f"{name}{plural(count, 'run')}: {reason}", "warn")
     if not (summary.reused and opened):
         return
@@ -9597,7 +9618,7 @@ def not_good_rows(report: Report) -> Iterator[Row]:
             listed = ", ".join(parts) + ", …" * (len(told) > len(shown))
             words = f"{name}{len(bad)} of {plural(len(steps), noun)}: {noun} {listed}{advice}"
             yield "Not good", Span(words, "bad")
-            companion = find_companion(bad, good)
+            companion = find_companion(count_traits(bad), count_traits(good))
             rhythm = find_rhythm([row for row in rows if not row[0].good], len(steps))
             texts = (rhythm and rhythm_text(rhythm, noun), companion and companion_text(companion))
             yield from (("", text) for text in texts if text)

@@ -313,13 +313,16 @@ def test_every_step_of_a_long_chain_is_drawn_and_has_a_row(run_tool):
 
 
 def test_a_location_that_cannot_be_followed_is_a_failed_step_of_its_own(call_tool):
-    with http_server({"/start": redirect("mailto:someone@example.test")}) as server:
+    far = Reply(302, headers=[*[("X", "x" * 30_000)] * 4, ("Location", "mailto:a@example.test")])
+    with http_server({"/start": redirect("mailto:someone@example.test"), "/far": far}) as server:
+        result, [_, second] = follow(call_tool, server, path="/far")
+        assert (result.code, second["error"]["kind"]) == (75, "redirect"), "not all fields are shown"
         result, [first, second] = follow(call_tool, server)
         assert result.code == 75
         assert (first["error"], first["response"]["status"]) == (None, 302)
         assert (second["error"]["kind"], second["response"]) == ("redirect", None)
         assert second["network"]["attempts"] == []
-        assert result.json()["summary"]["errors"] == server.accepted == 1
+        assert (result.json()["summary"]["errors"], server.accepted) == (1, 2)
         for mode in ("--metrics-only", "--compact"):
             first, second = call_tool("-L", mode, server.url("/start")).out.splitlines()
             assert "302" in first and "redirect" in second
