@@ -3526,6 +3526,8 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
             last = each
     issuer = f" ({foreign(last.issuer)})" if last.issuer else ""
     hint = "Its issuer may be a private CA: name that with --cacert PATH."
+    if failure.code == 18:
+        hint = "It is its own issuer: if you trust it, name it with --cacert PATH."
     if failure.options.ca_bundle is not None:
         hint = f"The bundle given with --cacert does not hold the CA that issued it{issuer}."
     if failure.code not in (18, 19) and len(failure.chain) == 1:

@@ -126,6 +126,9 @@ def test_a_self_signed_certificate_is_refused_and_can_be_trusted_by_itself(autho
     leaf = authority.issue(None, sans=HERE)
     hint = rejected(authority, authority.showing(leaf), "self-signed")["error"]["hint"]
     assert "bundle" in hint and "intermediate" not in hint
+    store = {"SSL_CERT_FILE": str(authority.file_of(authority.issue(None)))}
+    step = rejected(authority, authority.showing(leaf), "self-signed", env=store)
+    assert step["error"]["hint"].startswith("It is its own issuer: if you trust it, name it with --cacert")
     step = only_step(visit(authority, authority.showing(leaf), "--cacert", authority.file_of(leaf)))
     assert step["network"]["tls_verified"] is True
 
