@@ -3197,13 +3197,12 @@ PROXY_HINTS = {
     **dict.fromkeys((502, 503, 504), OUT_OF_REACH),
 }
 REFUSED_LOGIN = "The proxy refused the user name and password: check them, and that it takes Basic."
+OTHER_FAMILY = "Try the other address family (-4 or -6), or socks5h to let the proxy resolve the name."
 SOCKS_HINTS = {
-    0x04: OUT_OF_REACH,
+    **dict.fromkeys((0x03, 0x04), f"{OUT_OF_REACH} {OTHER_FAMILY}"),
     0x05: "The target refused the proxy: check the target's port, and whether the service runs.",
-    0x08: "Try the other address family (-4 or -6), or socks5h to let the proxy resolve the name.",
+    0x08: OTHER_FAMILY,
 }
-# Replies after which another address of the target may do better.
-SOCKS_NEXT_ADDRESS = (0x01, 0x03, 0x04, 0x05, 0x06, 0x08)
 CODE_HINT = "Look at the server's log; --http1.1 tells whether HTTP/2 is at fault."
 CUT_HINT = "The server cut this one answer short, and keeps the connection: look at its log."
 RESET_HINTS = {
@@ -3338,18 +3337,13 @@ def broken_http2(words: str) -> NetworkError:
     return protocol_error(f"the server broke the rules of HTTP/2: {words}", HTTP2_HINT)
 
 
-def socks_reply(error: Any) -> int | None:
-    """Return the code of a proxy's reply (RFC 1928 section 6), None for another error of PySocks."""
+def explain_socks5(error: Any, proxy: Proxy) -> NetworkError:
+    """Put an error of PySocks in words: that of a reply has its code (RFC 1928 section 6)."""
     reply = re.match(r"0x([0-9a-f]{2}): ", error.msg)
-    return int(reply[1], 16) if reply else None
-
-
-def explain_socks5(error: Any, proxy: Proxy, tried: int) -> NetworkError:
-    """Put an error of PySocks in words; `tried` addresses were asked for."""
-    code = socks_reply(error)
     message = "hung up during the negotiation"
     hint = "Check that the address belongs to a SOCKS5 proxy, and the proxy's log."
-    if code is not None:
+    if reply:
+        code = int(reply[1], 16)
         message = f"refused: {error.msg[6:].lower()} (SOCKS reply {code})"
         hint = SOCKS_HINTS.get(code, "Look at the proxy's log.")
     elif type(error).__name__ == "SOCKS5AuthError":
@@ -3357,8 +3351,6 @@ def explain_socks5(error: Any, proxy: Proxy, tried: int) -> NetworkError:
         hint = f"Check the user name and password in the proxy URL: {proxy.scheme}://user:password@host:port."
     elif "closed unexpectedly" not in error.msg:
         message = f"does not answer like SOCKS5: {error.msg.lower()}"
-    if tried > 1:
-        message += f" ({tried} addresses tried)"
     return NetworkError("proxy", f"the proxy {proxy.shown} {message}", hint)
 
 
@@ -5354,7 +5346,6 @@ class Hop(Stage):
 
     phase = "connect"
     place: tuple[str, int]  # host and port of its other end
-    below: Hop | None = None  # the one that it is opened on
     asks_resolver = False  # it asks a resolver
     opened_at = 0  # when the answer came that opened it (perf_counter_ns)
 
@@ -5499,7 +5490,7 @@ class Race:
 
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
-        number = len(self._log.dials)  # a step may have several races, through SOCKS
+        number = len(self._log.dials)
         connection, code = self._spare.pop(peer.family, None), 0
         try:
             if connection is None:
@@ -5564,12 +5555,6 @@ class Tcp(Hop):
         self._race = Race(self.log, self._spare, self.options.interface)
         self._winner, self._stream.socket = self._race.run(self._peers)
         return self._stream
-
-    def open_again(self) -> None:
-        """Connect again, for the hop above: the proxy refused its try, which ends the connection."""
-        self._stream.socket.close()
-        self.open(Stream())
-        self.note_opened(0)
 
     def note_opened(self, departed: int) -> int:
         """Note the outcome of the race; return when the SYN-ACK came."""
@@ -5667,7 +5652,7 @@ class Tls(Hop):
 
     def __init__(self, setup: Setup, proxy: Proxy | None = None) -> None:
         super().__init__(setup)
-        self.proxy = proxy
+        self._opener, self.proxy = self.proxy, proxy  # the one that opens the way to the target
         url = self.request.url
         if not proxy:
             self.phase, self.place = "tls", (url.host, url.port)
@@ -5723,9 +5708,8 @@ class Tls(Hop):
             return super().stuck(limit, history)
         message = f"the TLS handshake was not finished within {limit}"
         hint = "The server accepts connections but no handshake: it is overloaded, or does not speak TLS."
-        opener = self.below and self.below.proxy
-        if opener:
-            hint = f"The proxy {opener.shown} connected to the target, but that is silent: look at it."
+        if self._opener:
+            hint = f"The proxy {self._opener.shown} connected to the target, but that is silent: look at it."
         return NetworkError("timeout", message, hint)
 
 
@@ -5792,26 +5776,21 @@ class Socks5(Hop):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.place = (self.request.url.host, self.request.url.port)
-        self._targets = [self.place[0]]  # names or addresses that the proxy is asked for in turn
+        self._target = self.place[0]  # the name or address that the proxy is asked for
         self._socks = optional("socks")
         self.asks_resolver = not self.proxy.kind.resolves and known_address(*self.place, self.options) is None
 
     def look_up(self) -> None:
         if not self.proxy.kind.resolves:
-            self._targets = [peer.ip for peer in resolve(*self.place, self.options, self.log)]
+            self._target = resolve(*self.place, self.options, self.log)[0].ip
 
     def open(self, below: Stream) -> Stream:
-        """Ask for the target's addresses in turn: a refusal costs the connection, so each has its own."""
-        assert isinstance(below, SocketStream) and isinstance(self.below, Tcp)
-        for number, target in enumerate(self._targets, 1):
-            place = (target.partition("%")[0], self.place[1])  # a zone means nothing on another machine
-            try:
-                negotiate_socks5(self._socks, below.socket, self.proxy, place)
-                break
-            except self._socks.ProxyError as error:
-                if socks_reply(error) not in SOCKS_NEXT_ADDRESS or number == len(self._targets):
-                    raise explain_socks5(error, self.proxy, number) from None
-            self.below.open_again()
+        assert isinstance(below, SocketStream)
+        place = (self._target.partition("%")[0], self.place[1])  # a zone means nothing on another machine
+        try:
+            negotiate_socks5(self._socks, below.socket, self.proxy, place)
+        except self._socks.ProxyError as error:
+            raise explain_socks5(error, self.proxy) from None
         self.opened_at = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
         return below
 
@@ -5849,8 +5828,6 @@ class Way:
             if "h2" in setup.protocols:
                 self._exchanges["h2"] = Http2Exchange(setup)
             self._log.asks_resolver = any(hop.asks_resolver for hop in self._hops)
-            for below, hop in zip(self._hops, self._hops[1:]):
-                hop.below = below
             for hop in self._hops:
                 hop.prepare()
         else:
@@ -6204,7 +6181,7 @@ def shown_fields(headers: Iterable[Header], secrets: Secrets) -> Iterator[Header
 
 
 MAX_PAGE_TEXT = 160  # characters of an error page that are shown
-ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": " ", "&amp;": "&"}
+ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": " ", "&amp;": "&"}  # & is last
 
 
 def page_text(history: Log, secrets: Secrets) -> str:
@@ -6220,7 +6197,8 @@ def page_text(history: Log, secrets: Secrets) -> str:
     if re.match("(?i)[^;]*(html|xml)", media or ""):
         hidden = r"(?is)<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1[^>]*>|\Z)|<[a-z/!?][^>]*(?:>|\Z)"
         text = re.sub(hidden, " ", text)
-        text = re.sub("&(?:lt|gt|quot|#39|nbsp|amp);", lambda entity: ENTITIES[entity[0]], text)
+        for entity, char in ENTITIES.items():
+            text = text.replace(entity, char)
     text = secrets.mask(" ".join(text.split()))
     return text if len(text) <= MAX_PAGE_TEXT else f"{text[: MAX_PAGE_TEXT - 1]}…"
 
@@ -6989,12 +6967,6 @@ class Summary:
         good, bad = ([step for step in self.answered if step.good == is_good] for is_good in (True, False))
         alike, beside = group_by(lambda step: step.status, bad), count_traits(good)
         return {status: find_companion(count_traits(these), beside) for status, these in alike.items()}
-
-    @property
-    def shown(self) -> Step | None:
-        """Return the newest step with a response, a good one if there is one; None without any."""
-        newest = [step for step in reversed(self._steps) if step.response]
-        return next((step for step in newest if step.good), newest[0] if newest else None)
 
     @property
     def certificate(self) -> Certificate | None:
@@ -9543,22 +9515,14 @@ def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
         yield reading_row(finding, often_text(costs, summary, report))
 
 
-# What a server shows, by the row that says it; in a series each is counted where it is not always the same.
-COUNTED_ROWS: dict[str, Callable[[Step], str | None]] = {
-    "Address": lambda step: step.network.ip,
-    "Protocol": lambda step: step.facts.get("protocol"),
-    "Certificate": lambda step: step.facts.get("certificate"),
-    "Server": lambda step: step.response and step.response.get("server"),
-}
-
-
 def varying(summary: Summary) -> dict[str, collections.Counter[str]]:
-    """Return how often a server showed what, where that is not always the same."""
-    counts = {
-        label: collections.Counter(filter(None, (shown(step) for step in summary.answered)))
-        for label, shown in COUNTED_ROWS.items()
-    }
-    return {label: count for label, count in counts.items() if len(count) > 1}
+    """Return by row how often a server showed what, where that is not always the same."""
+    shown: dict[str, collections.Counter[str]] = {}
+    for step in summary.answered:
+        server = step.response and step.response.get("server")
+        for name, value in {**step.facts, **({"server": server} if server else {})}.items():
+            shown.setdefault(name.capitalize(), collections.Counter())[value] += 1
+    return {label: count for label, count in shown.items() if len(count) > 1}
 
 
 def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Block]:
@@ -9570,14 +9534,13 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
     yield Span(series_title(summary, report), "bad" if odd else "")
     used = summary.used
     if used:
-        counts = varying(summary)
-        if summary.shown:  # as one run has it, and in numbers what varies
-            rows = list(step_rows(summary.shown, None, report.options.include))
-            rows = [row for row in rows if row[0] not in (*counts, "It says")]  # see `page_rows`
-            for label, count in counts.items():
-                values = [f"{value} ×{often}" for value, often in count.most_common()]
-                rows.append((label, and_more(values, MOST_LISTED, ", …")))
-            yield Fields(rows)
+        counts = varying(summary)  # what varies is told in numbers, all else as the newest run has it
+        rows = step_rows(used[-1], None, report.options.include)
+        rows = [row for row in rows if row[0] not in (*counts, "It says")]  # see `page_rows`
+        for label, count in counts.items():
+            values = [f"{value} ×{often}" for value, often in count.most_common()]
+            rows.append((label, and_more(values, MOST_LISTED, ", …")))
+        yield Fields(rows)
         yield from spread_blocks(summary)
         yield Fields(over_time_rows(used if used[0].good else [], width))
     yield Fields(series_rows(summary, report))

@@ -345,45 +345,6 @@ def test_a_socks_reply_is_a_refusal_in_its_own_words():
         assert words in message.lower() and str(code) in message
 
 
-def refusing_until(asked, code, last):
-    """Play a SOCKS5 proxy that refuses all but the `last` address that it is asked for; note them all."""
-
-    def script(peer):
-        host, _ = socks_request(peer)
-        asked.append(host)
-        if len(asked) != last:
-            peer.send(bytes([5, code, 0, 1, 0, 0, 0, 0, 0, 0]))
-            return
-        peer.send(b"\x05\0\0\x01\0\0\0\0\0\0")
-        peer.read_request()
-        peer.send(HELLO)
-
-    return script
-
-
-ADDRESSES = ["192.0.2.1", "192.0.2.2", "192.0.2.3"]
-
-
-@pytest.mark.parametrize(
-    ("code", "last", "tried"),
-    [(1, 3, 3), (5, 3, 3), (4, None, 3), (2, None, 1)],  # what is not about the address is final
-)
-def test_with_socks5_the_next_address_is_tried_when_the_proxy_cannot_reach_one(run_tool, code, last, tried):
-    asked = []
-    with dns_server({"many.test": ADDRESSES}) as names, scripted(refusing_until(asked, code, last)) as proxy:
-        options = ("--json", "-", "-x", f"socks5://127.0.0.1:{proxy.port}")
-        result = run_tool(*options, "http://many.test/", resolver=names.address)
-    assert len(asked) == len(set(asked)) == tried and set(asked) <= set(ADDRESSES)
-    if last:
-        step = only_step(result)
-        assert step["response"]["status"] == 200
-        assert [attempt["error"] for attempt in step["network"]["attempts"]] == [None] * tried
-    else:
-        message = failure(result, "proxy", "connect")["error"]["message"]
-        assert REPLIES[code] in message.lower()
-        assert (f"{tried} addresses tried" in message) == (tried > 1)
-
-
 # --- the environment ------------------------------------------------------------------------------
 
 
