@@ -6826,7 +6826,7 @@ def find_companion(these: Counted, others: Counted) -> Companion | None:
     for pair, having in these.having.items():
         counts = (having, others.having[pair], these.runs, others.runs)
         distinct = having >= MOST * these.runs and counts[1] <= FEW * others.runs
-        if distinct and chance_of_parting(*counts) * len(fields) <= LEAD_RISK:
+        if pair[0] in fields and distinct and chance_of_parting(*counts) * len(fields) <= LEAD_RISK:
             found.append(Companion(*pair, *counts))
     return min(
         found,

@@ -245,6 +245,7 @@ def test_of_one_or_two_slow_runs_each_time_is_told_and_of_more_none_is_hidden():
         ([{"a": "x"}] * 5, [{}] * 13, 2, None),
         ([{"a": "x"}] * 5, [{"a": str(run % 7)} for run in range(15)], 8, ("a", "x", 5, 0, 5, 15)),
         ([{"a": "x"}] * 5, [{"a": "x"}] * 15, 1, None),
+        ([{"a": "x"}] * 15, [], 1, None),
         # of several the one that parts them best, then the shortest
         ([{"s": "b", "long": "c"}] * 10, [{"s": "a"}] * 29 + [{"s": "b"}], 2, ("long", "c", 10, 0, 10, 30)),
         ([{"s": "b", "long": "c"}] * 10, [{}] * 30, 2, ("s", "b", 10, 0, 10, 30)),
