@@ -6820,6 +6820,8 @@ def find_companion(these: Counted, others: Counted) -> Companion | None:
     """Return what nearly all of these have and hardly any of the others, where chance would seldom part them
     so by any of the fields that vary: what parts them best, of several the shortest.
     """
+    if not others.runs:
+        return None
     every = these.runs + others.runs
     fields = {pair[0] for pair, count in these.having.items() if count + others.having[pair] < every}
     found = []
