@@ -3395,11 +3395,7 @@ CLIENT_CERT_HINTS = {  # by `TlsFailure.client_cert`
 VERDICTS = {  # those whose words differ from version to version, or are hard to understand
     18: "the certificate is self-signed",
     19: "the certificate's chain ends in a self-signed CA that is not trusted here",
-    7: "a signature in the certificate's chain is wrong",
     26: "the certificate is not meant for a server",
-    66: "the certificate's key is too small to be safe",
-    67: "the key of a CA in the certificate's chain is too small to be safe",
-    68: "a signature in the certificate's chain is made with a hash too weak to be safe",
 }
 TO_THE_SECOND = "%Y-%m-%d %H:%M:%S UTC"
 
@@ -3445,14 +3441,10 @@ def expiry_text(end: datetime.datetime, now: datetime.datetime) -> str:
 
 
 def certificate_name(certificate: Certificate) -> str:
-    """Name a certificate: by its Common Name, else its first alternative name, else its issuer."""
+    """Name a certificate: by its Common Name, else by its first alternative name."""
     if certificate.common_name:
         return f"CN {certificate.common_name}"
-    if certificate.names is None:
-        return "no legible name"
-    if certificate.names:
-        return certificate.names[0]
-    return f"no name, issued by {certificate.issuer}" if certificate.issuer else "no name"
+    return next(iter(certificate.names or ()), "no legible name")
 
 
 def validity_error(failure: TlsFailure) -> NetworkError:
@@ -3471,9 +3463,7 @@ def validity_error(failure: TlsFailure) -> NetworkError:
             message = f"a certificate further up the chain {when}: {foreign(certificate_name(each))}"
         message += f" ({field} {moment:{TO_THE_SECOND}}, this machine's time {now:{TO_THE_SECOND}})"
     elif moments and all(moment for _, moment in moments):  # one that was not sent, but is trusted here
-        where = "in this machine's trust store (package ca-certificates)"
-        if failure.options.ca_bundle is not None:
-            where = "in the bundle given with --cacert"
+        where = "in the trust store (package ca-certificates, or the file of --cacert)"
         message = f"a CA certificate {where} {verdict}"
     hint = f"Check this machine's date, then {'the certificate' if early else 'renew it'} {where}."
     return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
@@ -3743,18 +3733,14 @@ class Stream:
         self._inner.send_until_readable()
 
 
-def instant_of(stamp: int) -> int:
-    """Turn a time of the system's clock (ns) that is past into an instant of perf_counter_ns."""
-    now = time.perf_counter_ns()
-    return now - max(0, time.time_ns() - stamp)
-
-
 def arrival_of(ancillary: Iterable[tuple[int, int, bytes]]) -> int:
     """Return the kernel's time of arrival as an instant of perf_counter_ns, 0 where there is none."""
     for _, kind, data in ancillary:
         if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
             seconds, nanoseconds = TIMESPEC.unpack(data)
-            return instant_of(seconds * 1_000_000_000 + nanoseconds)
+            now = time.perf_counter_ns()
+            # By the system's clock so long ago, and never later than now: that clock may have been set.
+            return now - max(0, time.time_ns() - seconds * 1_000_000_000 - nanoseconds)
     return 0
 
 
@@ -4343,18 +4329,15 @@ class Reader:
             count -= taken
         return b"".join(parts)
 
-    def skip(self, most: int) -> int:
-        """Pass over what comes next, at most so many bytes; return how many, 0 at the end."""
+    def skip(self, most: int, wanted: int) -> tuple[int, bytes]:
+        """Pass over what comes next, at most so many bytes; return how many, 0 at the end, and of them the
+        first that are `wanted`.
+        """
         if not self.fill():
-            return 0
-        taken = min(most, self.left)
+            return 0, b""
+        begun, taken = self._at, min(most, self.left)
         self._at += taken
-        return taken
-
-    def passed(self, count: int, most: int) -> bytes:
-        """Return the first of the newest bytes that were passed over, at most so many."""
-        begun = self._at - count
-        return bytes(self._view[begun : begun + min(count, most)])
+        return taken, bytes(self._view[begun : begun + min(taken, wanted)])
 
 
 def request_head(method: str, target: str, headers: Iterable[Header]) -> bytes:
@@ -4512,9 +4495,8 @@ def wants_page(log: Log) -> bool:
 
 def pass_over(reader: Reader, most: int, log: Log) -> int:
     """Pass over what comes next of a body, at most so many bytes; return how many, 0 at the end."""
-    count = reader.skip(most)
-    if wants_page(log):
-        log.page += reader.passed(count, MAX_PAGE - log.received)
+    count, text = reader.skip(most, MAX_PAGE - log.received if wants_page(log) else 0)
+    log.page += text
     log.received += count
     return count
 

@@ -157,10 +157,7 @@ def test_a_trusted_ca_that_has_expired_is_not_the_server_s_fault(authority):
     bundle = authority.folder / "old.pem"
     bundle.write_bytes(authority.pem(root[1]))
     error = failure(visit(authority, context, "--cacert", bundle), "tls", "tls")["error"]
-    assert "bundle given with --cacert expired" in error["message"] and "in the bundle" in error["hint"]
-    store = {"SSL_CERT_FILE": str(bundle)}
-    step = rejected(authority, context, "a CA certificate in this machine's trust store (package", env=store)
-    assert "ca-certificates" in step["error"]["hint"]
+    assert "file of --cacert) expired" in error["message"] and "ca-certificates" in error["hint"]
 
 
 def test_the_hint_names_the_likelier_of_the_two_places_where_an_issuer_may_be_missing_first(authority):
