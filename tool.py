@@ -3739,8 +3739,8 @@ def arrival_of(ancillary: Iterable[tuple[int, int, bytes]]) -> int:
         if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
             seconds, nanoseconds = TIMESPEC.unpack(data)
             now = time.perf_counter_ns()
-            # By the system's clock so long ago, and never later than now: that clock may have been set.
-            return now - max(0, time.time_ns() - seconds * 1_000_000_000 - nanoseconds)
+            ago: int = time.time_ns() - seconds * 1_000_000_000 - nanoseconds
+            return now - max(0, ago)  # never later than now: the system's clock may have been set
     return 0
 
 
