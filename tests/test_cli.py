@@ -126,13 +126,7 @@ UNKNOWN = "-q --http2 --Compact --proxy-user --metrics --heade --http1 --no"
 WRONG_VALUES = {  # of each option
     "-X": ["TRACE", "", "G\nT", "*"],
     "-m": ["", "1 s", *"0 -1 nan 1e999 soon 25h s 0ms 5e-324 0.9ms 86401".split()],
-    "-H": [
-        "",
-        ": hunter2",
-        "X Y: hunter2",
-        "X-Ü: hunter2",
-        "X-A: hunter2\r\nX-B: 1",
-    ],
+    "-H": ["", ": hunter2", "X Y: hunter2", "X-Ü: hunter2", "X-A: hunter2\r\nX-B: 1"],
     "--resolve": [
         *"a.test :80:127.0.0.1 a.test::127.0.0.1 a.test:65536:127.0.0.1 a.test:80:[::1".split(),
         *"a.test:80:localhost a.test:80:127.0.0.256".split(),

@@ -247,8 +247,7 @@ def test_a_certificate_that_the_server_does_not_trust_is_said_to_be_refused(auth
 
 
 @pytest.mark.parametrize(
-    ("status", "shown", "missing"),
-    [(400, True, True), (404, False, True), (500, False, False)],
+    ("status", "shown", "missing"), [(400, True, True), (404, False, True), (500, False, False)]
 )
 def test_a_refusal_by_a_server_that_asks_says_what_a_certificate_has_to_do_with_it(
     authority, holder, call_tool, status, shown, missing

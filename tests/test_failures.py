@@ -19,16 +19,7 @@ import pytest
 
 from checks import check_document, flat
 from conftest import PATIENCE, has
-from servers import (
-    SERVFAIL,
-    Peer,
-    black_hole,
-    dns_server,
-    http_server,
-    refused_port,
-    scripted,
-    sending,
-)
+from servers import SERVFAIL, Peer, black_hole, dns_server, http_server, refused_port, scripted, sending
 
 NOT_WORDS = re.compile(
     r"0x[0-9a-f]{4}|Errno|errno|Traceback|Error\b|Exception|ssl\.c|_ssl|\[ssl|<[a-z]|\bNone\b|b'|SYSCALL"
@@ -252,8 +243,6 @@ ANSWERS = {
     "cut-in-chunks": Case(
         TRUNCATED, "close", "protocol", "xfer", ["5 bytes in whole chunks, without the last one"], ["hung up"]
     ),
-    "reset-before-an-answer": Case("", "reset", "network", "wait", ["reset", "before any"], ["https://"]),
-    "reset-in-the-body": Case(HEAD + "hello", "reset", "network", "xfer", ["reset", "5 (bytes|of)"], ["log"]),
     "hang-before-an-answer": Case("", "hang", "timeout", "wait", ["no response", "1 s"], ["-m", "log"]),
     "hang-after-an-interim": Case(
         "HTTP/1.1 103 Early Hints\r\n\r\n", "hang", "timeout", "wait", ["103|interim", "1 s"], ["-m"]
@@ -270,10 +259,6 @@ ANSWERS = {
     "http2-without-tls": Case(
         "\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64", "close", "protocol", "wait",
         ["HTTP/2 without TLS", "gRPC"], ["over TLS alone"],
-    ),
-    "two-lengths": Case(
-        OK + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
-        "close", "protocol", "xfer", ["conflicting", "5", "6"], ["server"],
     ),
 }  # fmt: skip
 

@@ -47,7 +47,6 @@ CHUNKS = "1A\r\n" + "x" * 26 + "\r\n000b;a=b\r\n" + "y" * 11 + "\r\n0\r\nX-Sum: 
 FRAMINGS = {
     "length": (OK + "Content-Length:   5  \r\n\r\nhello", 5),
     "chunked": (CHUNKED + CHUNKS, 37),
-    "no-content": ("HTTP/1.1 204 No Content\r\n\r\n", 0),
     "not-modified": ("HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", 0),
 }
 
@@ -232,13 +231,7 @@ JSON, XML, TEXT, BINARY = "application/json", "application/xml", "text/plain", "
 LONG = tool.MAX_DECODED
 TYPES = {
     JSON: [
-        b'{"a": 1}',
-        b" [1, 2]\n",
-        b'"x"',
-        b"17",
-        b"null",
-        b"\r\n\ttrue\n",
-        b"-1.5e3",
+        *(b'{"a": 1}', b" [1, 2]\n", b'"x"', b"17", b"null", b"\r\n\ttrue\n", b"-1.5e3"),
         b" " * (LONG - 1) + b"1",
     ],
     XML: [b'<?xml version="1.0"?><a/>', b"\n  <note>x</note>", b"<a>" + b" " * LONG + b"</a>"],

@@ -53,11 +53,7 @@ def run(base_environment, trap) -> Callable[..., str]:
     return start
 
 
-WAYS = {
-    "a script": ["{trap}/tool.py"],
-    "standard input": ["-"],
-    "isolated": ["-I", "-"],
-}
+WAYS = {"a script": ["{trap}/tool.py"], "standard input": ["-"], "isolated": ["-I", "-"]}
 
 
 @pytest.mark.parametrize("way", WAYS)

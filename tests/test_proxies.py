@@ -10,15 +10,7 @@ import pytest
 from checks import check_usage_error, flat
 from inside import failure, here, only_step, tool
 from relays import relay_proxy, socks_request
-from servers import (
-    Reply,
-    dns_server,
-    http_server,
-    redirect,
-    refused_port,
-    scripted,
-    sending,
-)
+from servers import Reply, dns_server, http_server, redirect, refused_port, scripted, sending
 
 pytestmark = pytest.mark.needs("socks")
 

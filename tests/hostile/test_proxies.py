@@ -102,14 +102,7 @@ SOCKS = (
     ]
     + [
         socks(f"the greeting is answered {data!r}", dialogue(data))
-        for data in (
-            b"",
-            b"\5",
-            b"\4\0",
-            b"\5\2",
-            b"\5\xff",
-            b"HTTP/1.1 400 \x1b[2J\r\n\r\n",
-        )
+        for data in (b"", b"\5", b"\4\0", b"\5\2", b"\5\xff", b"HTTP/1.1 400 \x1b[2J\r\n\r\n")
     ]
     + [
         socks(f"the password is answered {data!r}", dialogue(b"\5\2", data), user=f"user:{PASSWORD}@")
@@ -127,11 +120,7 @@ SOCKS = (
         socks(
             "a way that is closed at once",
             # Closing with a request unread would send a reset.
-            lambda peer: (
-                dialogue(b"\5\0", GRANTED)(peer),
-                peer.end(),
-                peer.sock.recv(9999),
-            ),
+            lambda peer: (dialogue(b"\5\0", GRANTED)(peer), peer.end(), peer.sock.recv(9999)),
             "protocol",
         ),
         socks("a way with silence behind", dialogue(b"\5\0", GRANTED, end="hold"), "timeout"),
