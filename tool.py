@@ -1871,7 +1871,7 @@ def parse_expect(text: str | None) -> tuple[range, ...]:
     return tuple(found)
 
 
-def parse_time(option: str, text: str | None, otherwise: float, expected: str, zero: bool = False) -> float:
+def parse_time(option: str, text: str | None, otherwise: float, zero: bool = False) -> float:
     """Read a time in s, from 1 ms to 24 h, with `zero` also 0; raises UsageError."""
     if text is None:
         return otherwise
@@ -1881,16 +1881,16 @@ def parse_time(option: str, text: str | None, otherwise: float, expected: str, z
             raise ValueError("is not a time from 1 ms to 24 h")
         return seconds
     except ValueError as error:
+        expected = "seconds, or a time such as 500ms, 5m or 2h"
         raise UsageError(f"{option} '{clip(text)}' {error}: expected {expected}") from None
 
 
 def parse_count(option: str, text: str) -> int:
     """Read how many runs (--count) or days are wanted; raises UsageError."""
     count = parse_digits(text, most=MAX_COUNT)
-    if count:
-        return count
-    what = f"number of {'runs' if option == '--count' else 'days'}, a whole one from 1 to {MAX_COUNT}"
-    raise UsageError(f"{option} '{clip(text)}': expected a {what}")
+    if not count:
+        raise UsageError(f"{option} '{clip(text)}': expected a whole number from 1 to {MAX_COUNT}")
+    return count
 
 
 def detect_type(data: bytes, extension: str) -> str:
@@ -2089,7 +2089,7 @@ TOO_MUCH = 1e15  # runs, or us: with smaller numbers sums are exact, and can be 
 
 
 def checked_number(value: float) -> int:
-    """Return a count, or a time in us from one in ms; raises ValueError or TypeError where it is none."""
+    """Round a count, or a time in us, of a document; raises ValueError where it is none."""
     if not (isinstance(value, float) and 0 <= value < TOO_MUCH):
         raise ValueError("no count and no time")
     return round(value)
@@ -2439,13 +2439,12 @@ def choose_series(args: argparse.Namespace) -> Series:
         return Series(single=not args.all_addresses, every_address=args.all_addresses)
     rounds, duration = DEFAULT_ROUNDS, None
     if args.duration is not None:
-        duration = math.ceil(parse_time("--duration", args.duration, 0, "a time: 90, 5m or 2h"))
+        duration = math.ceil(parse_time("--duration", args.duration, 0))
         rounds = MAX_COUNT
     elif args.count is not None:
         rounds = parse_count("--count", args.count)
     usual = 0.0 if args.versus else DEFAULT_INTERVAL
-    expected = "seconds, for example 0.5 or 500ms, or 0 for one after the other"
-    interval = parse_time("--interval", args.interval, usual, expected, zero=True)
+    interval = parse_time("--interval", args.interval, usual, zero=True)
     return Series(rounds, interval, args.reuse, False, args.all_addresses, duration=duration)
 
 
@@ -2569,7 +2568,7 @@ def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]
 def parse_max_time(args: argparse.Namespace) -> float:
     """Return the seconds of -m; raises UsageError."""
     otherwise = ADDRESS_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
-    return parse_time("-m", args.max_time, otherwise, "seconds above 0, for example 5, 0.5 or 500ms")
+    return parse_time("-m", args.max_time, otherwise)
 
 
 def read_request(args: argparse.Namespace, seconds: float, headers: tuple[Header, ...]) -> Request:
@@ -3288,7 +3287,8 @@ def own_machine(host: str, ip: str) -> str:
 def explain_silence(phase: str, ip: str, last: Counters, at_start: Counters | None, pending: int) -> str:
     """Say what a time-out means by what the kernel had counted, `at_start` of the phase and `last`: something
     was lost or slow to leave (`pending` bytes were not acknowledged), or the program is silent. Empty where
-    none is known: a request that has not left whole, the phase `upload`, waits for the other side's window.
+    none of these is known. The phase `upload` is a request that has not left whole: it waits for the other
+    side's window, and its silence says nothing.
     """
     size = 1452 if ":" in ip else 1472  # what is left of 1,500 bytes by the headers of IP and ICMP
     large = f" Or packets of 1,500 bytes may not get through: MTU; try ping -M do -s {size} {ip}."
@@ -3516,10 +3516,8 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
         hint = f"The server sent its own certificate alone: its intermediate may be missing there. {hint}"
     elif failure.code not in (18, 19):
         hint += " Or the server does not send all its intermediate certificates."
-    whose = "issuer at the end of the certificate's chain"
-    if last is failure.certificate:
-        whose = "certificate's issuer"
-    message = VERDICTS.get(failure.code, f"the {whose} is unknown{issuer}")
+    unknown = f"the issuer of {foreign(certificate_name(last))} is unknown{issuer}"
+    message = VERDICTS.get(failure.code, unknown)
     return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
 
 
@@ -3757,7 +3755,8 @@ def gap_since(newest: int, readable: int, early: int, known: Counters) -> tuple[
     tells. `newest`: when the newest of it came; `early`: how many segments came before their turn.
 
     Those of a first flight came together, others in the two round trips behind it. If no time is known, what
-    was lost came again after a round trip (RFC 8985), or a time-out; with few early ones, perhaps after two.
+    was lost came again after a round trip (RFC 8985) or a time-out; with few early ones, perhaps after two
+    time-outs, the second of which is twice as long.
     """
     if early > 2 * FIRST_WINDOW:
         return 0, False

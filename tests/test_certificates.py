@@ -165,7 +165,7 @@ def test_the_hint_names_the_likelier_of_the_two_places_where_an_issuer_may_be_mi
     middle = authority.issue(authority.ca, "Middle CA", ca=True)
     low = authority.issue(middle, "Low CA", ca=True)
     leaf = authority.issue(middle, sans=HERE)
-    unknown = "the certificate's issuer is unknown (CN=Middle CA"
+    unknown = "the issuer of CN localhost is unknown (CN=Middle CA"
     stranger = authority.issue(None, "Middle", ca=True)  # which has nothing to do with the others
     alone = "The server sent its own certificate alone: its intermediate may be missing there. "
     lacking = "The bundle given with --cacert does not hold the CA that issued it (CN=Middle CA"
@@ -173,9 +173,7 @@ def test_the_hint_names_the_likelier_of_the_two_places_where_an_issuer_may_be_mi
         hint = rejected(authority, authority.showing(leaf, *chain), unknown)["error"]["hint"]
         assert hint.startswith(first) and lacking in hint
     below = authority.issue(low, sans=HERE)
-    step = rejected(
-        authority, authority.showing(below, low[1]), "at the end of the certificate's chain", "Middle CA"
-    )
+    step = rejected(authority, authority.showing(below, low[1]), "the issuer of CN Low CA", "(CN=Middle CA")
     assert step["error"]["hint"].startswith(lacking)
     assert "all its intermediate" in step["error"]["hint"]
     store = {"SSL_CERT_FILE": str(authority.file_of(stranger))}
@@ -302,7 +300,7 @@ def test_without_a_certificate_its_budget_is_violated(call_tool, server, authori
 def test_days_are_a_whole_number_from_1(call_tool, server):
     for days in ("0", "1.5", "3d"):
         result = call_tool("--cert-days", days, server.url())
-        said = f"--cert-days '{days}': expected a number of days, a whole one from 1 to 10000"
+        said = f"--cert-days '{days}': expected a whole number from 1 to 10000"
         assert result.code == 64 and said in result.err and server.accepted == 0
 
 
