@@ -17,11 +17,14 @@ pytest.importorskip("cryptography", reason="needs cryptography, to make certific
 
 
 def visit(authority, context, *options, host="localhost", env=None):
-    """Run the program against a server with this TLS context, on one connection."""
+    """Run the program against a server with this TLS context, on one connection.
+
+    The authority is trusted, by --cacert, where neither `options` nor `env` says whom to trust.
+    """
+    trust = () if {"-k", "--cacert"} & {*options} or env else ("--cacert", authority.file)
     with http_server(tls=context) as server:
         mapping = [] if host == "127.0.0.1" else ["--resolve", f"{host}:{server.port}:127.0.0.1"]
-        trust = options or (() if env else ("--cacert", authority.file))
-        result = here("-m", "10", *mapping, *trust, server.url(host=host), env=env)
+        result = here("-m", "10", *mapping, *trust, *options, server.url(host=host), env=env)
     assert server.accepted == 1, "the certificate that failed is taken from the handshake that failed"
     return result
 

@@ -215,11 +215,12 @@ def test_the_chain_is_drawn_where_verification_failed(run_tool, authority):
 
 def test_what_says_nothing_is_not_drawn(call_tool, proxy):
     """Neither the TLS of plain http, nor that nothing was sent again; the address is whose it is."""
-    with http_server({"/": Reply(headers=[("Server", "nginx/1.25")], body=b"hello")}) as server:
+    fields = [("Server", "nginx/1.25"), ("Content-Encoding", "gzip")]
+    with http_server({"/": Reply(headers=fields, body=b"hello")}) as server:
         direct, behind = call_tool(server.url()), call_tool("-x", proxy.by_login, server.url())
     assert list(phase_rows(direct.out)) == ["dns", "connect", "wait", "xfer", "ttfb", "total"]
     assert re.fullmatch(r"round trip \d+\.\d\d ms", fields_of(direct.out, "Path")[0])
-    assert fields_of(direct.out, "Response") == ["200 Fine, 5 B, from nginx/1.25"]
+    assert fields_of(direct.out, "Response") == ["200 Fine, 5 B (gzip), from nginx/1.25"]
     assert fields_of(direct.out, "Address") == [f"127.0.0.1 (IPv4), port {server.port}"]
     assert fields_of(behind.out, "Address") == [f"127.0.0.1 (IPv4), port {proxy.port} (the proxy)"]
 

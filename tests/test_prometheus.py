@@ -174,7 +174,7 @@ def test_the_steps_before_a_failure_are_told(measured):
 # --- labels ---------------------------------------------------------------------------------------
 
 
-def test_a_label_comes_back_as_it_was_given(measured, server):
+def test_quotes_backslashes_and_line_breaks_of_a_label_come_back_as_they_were_given(measured, server):
     given = ['a "b" c\\ \\n{}=,', "two\nlines", "Köln € 東京"]
     for label, told in (*zip(given, given), (b"a\xffb".decode("utf-8", "surrogateescape"), "a\ufffdb")):
         metrics, document = measured("--label", label, server.url())

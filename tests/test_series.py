@@ -159,14 +159,16 @@ def test_when_every_run_failed_there_is_a_summary_of_nothing(call_tool):
 def test_a_run_that_was_still_under_way_makes_the_next_late_and_further_ones_are_skipped(call_tool):
     """With coordinated omission the next would not be late, and the schedule would have moved."""
     with http_server({"/": every(Reply(), Reply(wait=1), *[Reply()] * 4)}) as server:
-        options = ["--metrics-only", "--count", "5", "--interval", "0.3", "--json", "-"]
-        document = call_tool(*options, server.url()).json()
+        result = call_tool("--count", "5", "--interval", "0.3", "--json", "-", server.url())
+    document, drawn = result.json(), flat(result.err)
     late = [run["late_ms"] for run in document["runs"]]
     assert late[0] is None
     assert late[2] >= 700 - EDGE, "the second run began at 0.3 s at the soonest, the third was due at 0.6 s"
     skipped = document["summary"]["skipped"]
     assert skipped >= 2
     assert document["summary"]["duration_ms"] >= (4 + skipped) * 300 - 2
+    assert f"The interval of 300 ms was too short for {skipped} of {5 + skipped} starts." in drawn
+    assert re.search(rf"status 200: 5, {len(late) - late.count(None)} late starts?, in ", drawn)
 
 
 def test_the_deadline_holds_for_each_run(run_tool):
@@ -362,12 +364,6 @@ def test_what_slow_runs_and_error_pages_have_in_common_is_told_and_when_they_cam
     assert re.search("Not good 9 of 33 runs: .* all 9 have x-backend: d, none of the 24 others", words)
     assert result.out.isascii()
     assert re.search(r"^  Over time +\d+ ms [.:=*#@+-]{24} \d+ ms$", result.out, re.M)
-
-
-@pytest.mark.parametrize(("delay", "told"), [("30", "30 s"), ("Fri, 31 Dec 1999", "Fri, 31 Dec 1999")])
-def test_when_to_ask_again_stands_in_the_response(call_tool, delay, told):
-    with http_server({"/": Reply(429, headers=[("Retry-After", delay)])}) as server:
-        assert f"429 Fine, retry after {told}, 0 B" in call_tool(server.url()).out
 
 
 def test_the_header_of_a_series_counts_what_differs_and_has_the_rest_once(call_tool):

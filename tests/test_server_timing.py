@@ -138,6 +138,12 @@ def test_the_waterfall_has_a_row_for_the_cache(call_tool):
 # --- the header fields ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("delay", "told"), [("30", "30 s"), ("Fri, 31 Dec 1999", "Fri, 31 Dec 1999")])
+def test_when_to_ask_again_stands_in_the_response(call_tool, delay, told):
+    with http_server({"/": Reply(429, headers=[("Retry-After", delay)])}) as server:
+        assert f"429 Fine, retry after {told}, 0 B" in call_tool(server.url()).out
+
+
 def shown_fields(text):
     return re.findall(r"  Header +(\S.*)", text)
 

@@ -235,29 +235,30 @@ def test_of_one_or_two_slow_runs_each_time_is_told_and_of_more_none_is_hidden():
         assert told_of(made(slow + [20_000] * 30))[0].partition(":")[0] == told
 
 
+X, NONE, BOTH = {"a": "x"}, {}, {"s": "b", "long": "c"}  # the header fields of a run
+
+
 @pytest.mark.parametrize(
-    ("these", "others", "values", "found"),
+    ("bad", "good", "told"),
     [
-        ([{"a": "x"}] * 9 + [{}], [{"a": "x"}] * 4 + [{}] * 36, 2, ("a", "x", 9, 4, 10, 40)),
-        ([{"a": "x"}] * 10, [{"a": "x"}] * 5 + [{}] * 35, 2, None),
-        ([{"x-by": "web-5", "Retry-After": "2"}] * 5, [{}] * 15, 1, ("x-by", "web-5", 5, 0, 5, 15)),
-        ([{"a": "x"}] * 4, [{}] * 15, 2, None),
-        ([{"a": "x"}] * 5, [{}] * 13, 2, None),
-        ([{"a": "x"}] * 5, [{"a": str(run % 7)} for run in range(15)], 8, ("a", "x", 5, 0, 5, 15)),
-        ([{"a": "x"}] * 5, [{"a": "x"}] * 15, 1, None),
-        ([{"a": "x"}] * 15, [], 1, None),
+        ([X] * 9 + [NONE], [X] * 4 + [NONE] * 36, "a: x, 9 of 10, else 4 of 40"),
+        ([X] * 10, [X] * 5 + [NONE] * 35, None),  # more than a tenth of the others have it
+        ([{"x-by": "web-5", "Retry-After": "2"}] * 5, [NONE] * 15, "x-by: web-5, 5 of 5, else 0 of 15"),
+        ([X] * 4, [NONE] * 15, None),  # so it may be by chance
+        ([X] * 5, [NONE] * 13, None),
+        ([X] * 5, [{"a": str(run % 7)} for run in range(15)], "a: x, 5 of 5, else 0 of 15"),
+        ([X] * 5, [X] * 15, None),
+        ([X] * 15, [], None),
         # of several the one that parts them best, then the shortest
-        ([{"s": "b", "long": "c"}] * 10, [{"s": "a"}] * 29 + [{"s": "b"}], 2, ("long", "c", 10, 0, 10, 30)),
-        ([{"s": "b", "long": "c"}] * 10, [{}] * 30, 2, ("s", "b", 10, 0, 10, 30)),
+        ([BOTH] * 10, [{"s": "a"}] * 29 + [{"s": "b"}], "long: c, 10 of 10, else 0 of 30"),
+        ([BOTH] * 10, [NONE] * 30, "s: b, 10 of 10, else 0 of 30"),
     ],
 )  # fmt: skip
-def test_what_goes_with_some_runs_is_counted(these, others, values, found):
-    samples = made([1] * (len(these) + len(others)), [*these, *others])
-    assert len({tool.traits_of(each).get("a") for each in samples}) == values or "a" not in these[0]
-    counted = map(tool.count_traits, (samples[: len(these)], samples[len(these) :]))
-    assert tool.find_companion(*counted) == found
-    bad = made([1] * len(these), these, status=503)
-    assert tool.Summary(bad + samples[len(these) :]).companions == {503: found}
+def test_what_goes_with_error_pages_is_counted(bad, good, told):
+    pages = made([1] * len(bad), bad, status=503)
+    found = tool.Summary(pages + made([1] * len(good), good)).companions[503]
+    among = found and f"{found.having} of {found.these}, else {found.others_having} of {found.others}"
+    assert (found and f"{found.trait}, {among}") == told
 
 
 def test_ten_thousand_runs_are_summed_up_in_seconds_whatever_a_server_sends():

@@ -1,4 +1,4 @@
-"""TLS: versions, names, trust stores, protocols chosen, alerts, and handshakes that go wrong.
+"""TLS: versions, names, trust stores, alerts, and handshakes that go wrong.
 
 What is no TLS at all, and what a server can break in it, is in hostile/test_tls.py.
 """

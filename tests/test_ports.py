@@ -1,4 +1,4 @@
-"""What is wrong with this machine: no port left for a destination, a clock that is behind."""
+"""No local port left for a destination, and what is no lack of ports."""
 
 from __future__ import annotations
 
