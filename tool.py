@@ -26,8 +26,8 @@ The way of a request through this file, which is read from top to bottom:
                        21 Way            the hops of a request and its exchange, in order
                        22 Step           what is prepared before the clock; log -> Step
                        23 Chain          steps -> Run, under a deadline
-                       24 Statistics     steps of many runs -> summaries, comparisons; budgets, exit code
-                       25 Findings       Step, Run -> what the times mean, what has changed; runs -> Report
+                       24 Statistics     steps of many runs -> summaries, comparisons; budgets
+                       25 Findings       Step, Run -> what the times mean; runs -> events, Report, exit code
                        26 Words          numbers and names -> text; the lines of runs and summaries
                        27 Documents      Report -> JSON, HAR, metrics; Run -> traces
                        28 Views          Report -> blocks to draw
@@ -5399,8 +5399,6 @@ def open_socket(family: int, interface: str | None) -> socket.socket:
             pass  # an emulation or a sandbox may not have it: the figures are coarser then
     try:
         if interface and is_ip(interface):
-            if not is_ip(interface, family):
-                raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
             made.bind((interface, 0))
         elif interface:
             made.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, os.fsencode(interface))
@@ -6070,8 +6068,7 @@ def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
     The user's Proxy-Authorization goes to the proxy of the first step, and to no other.
     """
     request, route = asked, route_to(asked.url, options)
-    proxies = [each.proxy and each.proxy.shown for each in (route, route_to(options.request.url, options))]
-    if proxies[0] != proxies[1]:
+    if route.proxy != route_to(options.request.url, options).proxy:
         request = request._replace(headers=without_fields(request.headers, ["proxy-authorization"]))
     span_id = options.trace_id and new_id(8)
     if options.propagate:
@@ -6382,7 +6379,7 @@ class ConnectionPool:
 
     def __init__(self, contexts: TlsContexts, options: Options) -> None:
         self._contexts = {side.name: TlsContexts(side.options) for side in options.sides[1:]}
-        self._others = contexts  # of all variants but those
+        self._others = contexts  # of all other variants
         self._reuse = options.series.reuse
         self._left: dict[tuple[object, ...], tuple[Way | None, str | None]] = {}
 
@@ -7041,11 +7038,6 @@ def verdict_of(difference: Distribution, statuses: tuple[int | None, int | None]
     return "faster" if difference.interval[1] < 0 else "no_difference"
 
 
-def usual_status(side: Summary) -> int | None:
-    """Return the most frequent status of the answers that its statistics are of, None without any."""
-    return most_frequent([step.status for step in side.used])
-
-
 def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
     """Compare a side with the first one, which has so many `rivals`; or a series with an earlier one."""
     number: int | None = own.number
@@ -7055,7 +7047,8 @@ def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
         differences = {key: difference_of_series(*pair) for key, pair in pairs.items()}
     else:
         differences = {key: difference_in_turn(key, own, other, rivals) for key in STAT_KEYS}
-        statuses = (usual_status(own), usual_status(other))
+        usual, usual_there = (most_frequent([step.status for step in side.used]) for side in (own, other))
+        statuses = (usual, usual_there)
         number = 1 if all(each.number == 1 for each in (*own.answered, *other.answered)) else None
     verdict = verdict_of(differences["total"], statuses)
     if verdict != "unlike" and not (own.good and other.good):
@@ -7993,7 +7986,7 @@ class Report:
 
 # ---------------------------------------------------------------------------------------------------------
 # 26. Words. Numbers and names -> text; the machine-readable lines.
-SUMMARY_KEYS = (*PHASES, "ttfb", "total")  # tones too
+SUMMARY_KEYS = (*PHASES, "ttfb", "total")  # each is the name of its tone (SHADES), too
 SUMMARY_STATS = ("min", "median", "p95", "max")
 RATED_US = 50_000  # a shorter time says little about the rate
 ENDS_SOON = datetime.timedelta(days=7)
@@ -10223,21 +10216,12 @@ def write_file(option: str, path: str, data: Iterable[bytes], mode: int | None) 
         os.close(folder)
 
 
-class Export(NamedTuple):
-    """How a file is written."""
-
-    make: Callable[[Report], Iterable[bytes]]  # gives its pieces
-    of_crash: bool = True  # it is written even of a series that crashed
-    mode: int | None = None  # of a new file, whatever the umask
-
-
-# To add one: its option among EXPORT_OPTIONS and in OPTIONS, a row here, and what makes it.
-EXPORTS = {
-    "--json": Export(json_export),
-    "--har": Export(har_export),
-    "--otlp": Export(otlp_export),
-    # Another user reads this file. After a crash it is not written: the age of the old one tells of it.
-    "--prometheus": Export(exposition, of_crash=False, mode=0o644),
+# To add one: its option among EXPORT_OPTIONS and in OPTIONS, a row here, and what makes the file, in pieces.
+EXPORTS: dict[str, Callable[[Report], Iterable[bytes]]] = {
+    "--json": json_export,
+    "--har": har_export,
+    "--otlp": otlp_export,
+    "--prometheus": exposition,
 }
 
 
@@ -10271,7 +10255,6 @@ LEAD = 20_000_000  # ns before its start that a run is prepared: earlier, what i
 SLICE = 0.05  # seconds from one look at whether the series is still wanted to the next
 SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to the next
 MAX_TOLD = 100  # changes that are told as they come
-SHOW_PHASE_AFTER = 1_000_000_000  # ns: of a run of a series that takes longer is said what it does
 
 
 class LiveReport:
@@ -10375,9 +10358,7 @@ class LiveReport:
         """Say what a run is doing; raises Stopped when the series is to end."""
         self._state = state
         if self.status.ready:
-            slow = time.perf_counter_ns() - state.started > SHOW_PHASE_AFTER
-            phase = status_text(state) if slow or self._options.series.single else ""
-            self.status.draw(", ".join(filter(None, (self._progress, phase))))
+            self.status.draw(", ".join(filter(None, (self._progress, status_text(state)))))
         if INTERRUPTION.signal:
             raise Stopped
 
@@ -10452,11 +10433,13 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
 
 def write_export(option: str, report: Report, crashed: bool) -> bool:
     """Write a file that was asked for; tell whether it was written, or was not to be."""
-    export, path = EXPORTS[option], report.options.exports[option]
-    if crashed and not export.of_crash:
+    path, of_others = report.options.exports[option], option == "--prometheus"  # another user reads that one
+    if crashed and of_others:  # the age of the old one tells of it
         return True
-    write = partial(write_file, option, path, export.make(report), export.mode)
-    return try_to_write(f"{option} '{path}'", write)
+    mode = 0o644 if of_others else None
+    return try_to_write(
+        f"{option} '{path}'", partial(write_file, option, path, EXPORTS[option](report), mode)
+    )
 
 
 def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
