@@ -3185,14 +3185,14 @@ UNIX_HINTS = {  # of connect() on a unix socket (unix(7))
     errno.EACCES: "Check the permissions (ls -l): w on the socket, x on each folder above it.",
 }
 BROKEN_SERVER = "The server, or something in front of it, is at fault: look at its log."
-HUNG_UP = "Check that the port speaks TLS; servers and firewalls do this to names and versions they dislike."
+HUNG_UP = "Check that the port speaks TLS; servers and firewalls do this to names and versions not allowed."
 CLOSED_EARLY = "The server or a load balancer hung up: look at its log, its time-outs and its limits."
 HTTP2_HINT = "The server, or something in front of it, is at fault; --http1.1 avoids HTTP/2."
 PROXY_ADDRESS_HINT = "Check that the address belongs to such a proxy, and look at the proxy's log."
 OUT_OF_REACH = "The proxy could not reach the target: check its name and port as the proxy sees them."
 PROXY_HINTS = {
     407: "Give the proxy a user name and password, in its URL: http://user:password@host:port.",
-    403: "The proxy's policy forbids this target or port: ask whoever runs the proxy.",
+    403: "A proxy that answers so forbids this target or port: ask whoever runs it.",
     **dict.fromkeys((502, 503, 504), OUT_OF_REACH),
 }
 REFUSED_LOGIN = "The proxy refused the user name and password: check them, and that it takes Basic."
@@ -3211,7 +3211,7 @@ RESET_HINTS = {
 }
 INSECURE_HINT = "To see the timings all the same, use -k (on a trusted network only)."
 TOO_MANY_INTERIM = f"more than {MAX_INTERIM} interim (1xx) responses came before the answer"
-RAISE_M = "raise -m if that is to be expected."
+RAISE_M = "give it more time with -m."
 NO_CONNECTION_HINT = "Nothing came back: a firewall drops packets, the host is down, or the service is busy."
 LOOKUP_HINT = "Check the resolver of this machine."
 
@@ -3311,7 +3311,7 @@ def explain_silence(phase: str, ip: str, last: Counters, at_start: Counters | No
     full_came = last.segment_in > last.segment - LARGEST_OPTIONS
     return (
         f"All that was sent was acknowledged, and {silent}: the machine answers, the program behind "
-        f"the port does not: look at its load and log; or {RAISE_M}{'' if full_came else large}"
+        f"the port is silent: look at its load and log; or {RAISE_M}{'' if full_came else large}"
     )
 
 
@@ -3398,6 +3398,7 @@ VERDICTS = {  # those whose words differ from version to version, or are hard to
     26: "the certificate is not meant for a server",
 }
 TO_THE_SECOND = "%Y-%m-%d %H:%M:%S UTC"
+CLOCK_SAYS = ", this machine's time "
 
 
 class TlsFailure(NamedTuple):
@@ -3461,11 +3462,12 @@ def validity_error(failure: TlsFailure) -> NetworkError:
         message = f"the certificate {when}"
         if each is not failure.certificate:
             message = f"a certificate further up the chain {when}: {foreign(certificate_name(each))}"
-        message += f" ({field} {moment:{TO_THE_SECOND}}, this machine's time {now:{TO_THE_SECOND}})"
+        message += f" ({field} {moment:{TO_THE_SECOND}}{CLOCK_SAYS}{now:{TO_THE_SECOND}})"
     elif moments and all(moment for _, moment in moments):  # one that was not sent, but is trusted here
         where = "in the trust store (package ca-certificates, or the file of --cacert)"
         message = f"a CA certificate {where} {verdict}"
-    hint = f"Check this machine's date, then {'the certificate' if early else 'renew it'} {where}."
+    then = "look at the certificate" if early else "renew the certificate"
+    hint = f"Check this machine's date. If it is right, {then} {where}."
     return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
 
 
@@ -3487,7 +3489,10 @@ def name_error(failure: TlsFailure) -> NetworkError:
     if is_ip(host) and failure.options.unix_socket is None:
         way = f": https://NAME:{port}/ with --resolve NAME:{port}:{bracketed(host)}"
     shown = foreign(and_more(names, 5))
-    message, hint = f"the certificate was issued for {shown}, not {host}", f"Ask for one of its names{way}."
+    message, hint = (
+        f"the certificate was issued for {shown}, not {host}",
+        f"Use one of its names in the URL{way}.",
+    )
     if not {host, "*." + host.partition(".")[2]}.isdisjoint(map(str.lower, names)):
         message = f"the certificate has {shown} as its common name alone, and only subjectAltName counts"
         if certificate.names:
@@ -6367,7 +6372,7 @@ class RunState:
         self.abandoned = False
 
 
-NOT_OVER = "the run before was given up on that connection"
+NOT_OVER = "the run before timed out on that connection"
 NOT_BEGUN = "the run before could not begin"
 
 
@@ -6798,8 +6803,6 @@ def find_companion(these: Counted, others: Counted) -> Companion | None:
     """Return what nearly all of these have and hardly any of the others, where chance would seldom part them
     so by any of the fields that vary: what parts them best, of several the shortest.
     """
-    if not others.runs:
-        return None
     every = these.runs + others.runs
     fields = {pair[0] for pair, count in these.having.items() if count + others.having[pair] < every}
     found = []
@@ -6900,9 +6903,11 @@ def find_slow(steps: Sequence[Step]) -> Slow | None:
     others = [step for step in steps if step.timing.total <= limit]
     slow = [step for step in steps if step.timing.total > limit]
     runs, besides = split_slow(slow, median(times_of("total", others)), len(steps))
-    rows = rows_of(runs)
+    rounds = {step.turn.round for step in runs}
+    parted = groupby(steps, lambda step: step.turn.round in rounds)  # by good runs: another tells no rhythm
+    rhythm = find_rhythm([list(row) for is_slow, row in parted if is_slow], len(steps))
     companion = find_companion(count_traits(runs), count_traits(others))
-    return Slow(runs, besides, others, rows, find_rhythm(rows, len(steps)), companion)
+    return Slow(runs, besides, others, rows_of(runs), rhythm, companion)
 
 
 class Summary:
@@ -7165,7 +7170,7 @@ UNIX_SEGMENT = 1460  # bytes, as on Ethernet: a unix socket has no segments of i
 TLS12_TRIPS = 1.8  # round trips: TLS 1.2 took 2.03-2.17 of them, TLS 1.3 1.03-1.19
 SLOW_US = 50_000  # less may be computing
 SLOW_TRIPS = 2  # round trips; less may be one flight more
-ALL_OF_IT = 0.95  # of a time
+ALL_OF_IT = 0.95  # of a wait: the rest of it needs no words
 PROXY_TRIPS = 3  # that opening a way takes at most: TLS 1.2 before CONNECT, or SOCKS with a password
 HELD_BACK_US = (38_000, 50_000)  # a delayed acknowledgment: 40 ms and a kernel tick; measured: 40.4-46.8
 HELD_BACK_RTT_US = 20_000  # of the path at most
@@ -7565,9 +7570,9 @@ def slow_server(case: Case) -> Found:
     if not case.answered or not case.is_slow("wait") or "wait" in {found.phase for found in held_back(case)}:
         return
     about, path = "at least" if case.late["wait"] else "about", small_loss(case, "wait")
-    part = f"all of it ({about} {length_text(took)})"
+    part = f"{about} {length_text(took)}"
     if took < ALL_OF_IT * case.wait:
-        part = f"{about} {length_text(took)} of these {length_text(case.wait)}"
+        part += f" of these {length_text(case.wait)}"
         if case.is_direct and case.sending("wait") == case.trip and "wait" not in case.lossy:
             path = f"; the path's round trip is {time_text(case.trip)}"
     text = f"{case.behind} took {part}"
@@ -7575,7 +7580,7 @@ def slow_server(case: Case) -> Found:
     longest = claim[0].duration_ms if claim else None
     if longest and LEAST_CLAIM_MS <= longest <= case.wait / 1000:
         who = "it" if case.is_direct else "the server"
-        text += f"; {who} accounts for {longest:.0f} ms itself ({clip(claim[0].name, MAX_FOREIGN)})"
+        text += f"; {who} reports {longest:.0f} ms itself ({clip(claim[0].name, MAX_FOREIGN)})"
     yield Finding("server", "wait", took, "fits", text + path + case.around)
 
 
@@ -8211,8 +8216,18 @@ def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
         yield f"{text} at {end.variant}" if end.variant else text
 
 
+def limit_text(report: Report) -> str:
+    """Say that chains were stopped because they are too long; nothing where none was."""
+    limited, count = [run for run in report.runs if run.limit_reached], len(report.runs)
+    some = f"{len(limited)} of {count} runs " if count > 1 else ""
+    return f"{some}stopped after {MAX_REDIRECTS} redirects{limited[0].loop} (exit 47)" if limited else ""
+
+
 def refusals(report: Report) -> Iterator[str]:
-    """Give a line for each budget that was exceeded or not judged, and with -f for bad answers."""
+    """Give a line for chains that were stopped, for each budget that was exceeded or not judged, and with -f
+    for bad answers.
+    """
+    yield from filter(None, [limit_text(report)])
     if report.verdict:
         yield from budget_texts(report.verdict, report)
     if report.options.fail:
@@ -8224,10 +8239,8 @@ def series_warnings(report: Report) -> Iterator[str]:
     options, count = report.options, len(report.runs)
     if report.verdict and options.style == "metrics":
         yield from not_judged_texts(report.verdict, report)
-    limited = [run for run in report.runs if run.limit_reached]
-    if limited and not (report.only_run and options.style == "waterfall"):  # where a row has it
-        some = f"{len(limited)} of {count} runs " if count > 1 else ""
-        yield f"{some}stopped after {MAX_REDIRECTS} redirects{limited[0].loop} (exit 47)"
+    if not (report.only_run and options.style == "waterfall"):  # where a row has it
+        yield from filter(None, [limit_text(report)])
     if report.only_run:
         return
     sentences = ({note for step in run.steps for note in step_notes(step)} for run in report.runs)
@@ -9281,12 +9294,11 @@ def allowance_texts(verdict: Verdict) -> Iterator[str]:
     """Show the differences that relative budgets were held against, with their intervals."""
     for each in verdict.judgements:
         if each.allowance and each.difference:
-            percent = each.allowance.percent and each.baseline > 0
-            unit, per_ms = ("%", 100 / each.baseline) if percent else ("ms", 1.0)
-            size, low, high = (f"{ms * per_ms:+.1f}".replace("-", "−") for ms in each.difference)
+            size, low, high = (f"{ms:+.1f}".replace("-", "−") for ms in each.difference)
             where = f" at {each.variant}" if each.variant else ""
-            allowed = f"+{plain_number(each.allowance.amount)} {'%' if each.allowance.percent else 'ms'}"
-            yield f"{each.key}{where}: {size} {unit} ({low} to {high} {unit}), allowed {allowed}"
+            allowed = f"{each.threshold - each.baseline:+.1f} ms"
+            allowed += f" ({plain_number(each.allowance.amount)} %)" if each.allowance.percent else ""
+            yield f"{each.key}{where}: {size} ms ({low} to {high}), allowed {allowed}"
 
 
 def slo_panel(verdict: Verdict, report: Report) -> Panel:
@@ -9323,7 +9335,7 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
 # 28c. Views of a series. A header, how the times lie, and what is odd.
 OVER_TIME_RUNS, OVER_TIME_CELLS = 20, 40  # a series of so many good runs has a strip; its most cells
 FAR_OFF = 1.5  # times a median: it would hide what is longer
-LEAST_CHANGE, LEAST_CHANGE_US = 0.05, 1_000  # of its medians: less is not drawn
+LEAST_CHANGE, LEAST_CHANGE_US = 0.1, 1_000  # of its medians: less is not drawn
 
 
 def spread_blocks(summary: Summary) -> Iterator[Block]:
@@ -9384,7 +9396,7 @@ def over_time_rows(steps: Sequence[Step], width: int) -> Iterator[Row]:
     levels = LEVELS[1:]
     drawn = "".join(levels[round((each - least) / (most - least) * (len(levels) - 1))] for each in medians)
     yield "Over time", f"{whole_ms(least)} ms {drawn} {whole_ms(most)} ms"
-    which = f"medians of {size} runs each, " if size > 1 else ""
+    which = f"medians of {size} good runs each, " if size > 1 else "good runs, "
     yield "", f"{which}from {clock_text(steps[0].started_at)} to {clock_text(steps[-1].started_at)}"
 
 
@@ -9524,7 +9536,8 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
 
 def reason_rows(steps: Iterable[Step]) -> Iterator[Row]:
     """Say why steps failed, the most frequent reasons first."""
-    alike = group_by(lambda error: error.message, filter(None, (step.error for step in steps)))
+    failed = filter(None, (step.error for step in steps))
+    alike = group_by(lambda error: error.message.partition(CLOCK_SAYS)[0], failed)  # at whatever time
     for errors in sorted(alike.values(), key=lambda errors: -len(errors))[:SHOWN_FINDINGS]:
         yield from why_rows(errors[-1], f" ({how_often(len(errors))})")
 
@@ -9538,7 +9551,9 @@ def page_rows(steps: Iterable[Step]) -> Iterator[Row]:
 
 def not_good_rows(report: Report) -> Iterator[Row]:
     """Name the runs that were not good, when they came, what goes with them, and why runs failed."""
-    advice = " (-f makes this exit 22)" if report.exit_code() == ExitCode.OK else ""
+    advice = {ExitCode.OK: " (-f makes this exit 22)", ExitCode.HTTP_ERROR: " (exit 22)"}.get(
+        report.exit_code(), ""
+    )
     for variant, runs in report.by_variant.items():
         steps, noun = [run.steps[-1] for run in runs], "round" if variant else "run"
         bad, good = ([step for step in steps if step.good == is_good] for is_good in (False, True))
@@ -9574,7 +9589,7 @@ COMPARED = (*PHASES, "total")
 DIFFERING = ("Protocol", "Size", "Steps", "Certificate")  # columns that are drawn where their values differ
 TEXTS = ("Side", "Address", "Status", "Protocol", "Certificate")  # columns that hold no numbers
 # Where it is narrow these columns go, the first one first.
-LEFT_OUT = ("dns", "xfer", "tls", "connect", "wait", "p95", "Size", "Steps", "Protocol", "Status", "total")
+LEFT_OUT = ("dns", "xfer", "tls", "connect", "p95", "Size", "Steps", "Protocol", "wait", "Certificate")
 
 
 def difference_words(found: Comparison) -> str:
@@ -9692,7 +9707,7 @@ def sides_blocks(report: Report, width: int) -> Iterator[Block]:
     late = sum(run.turn.late_us is not None for run in report.runs)
     starts = f", {plural(late, 'late start')}" if late else ""
     yield f"{rounds} of {what}{starts}, in {length_text(report.duration_us)}; medians in ms:"
-    yield Fields([(str(side.name), clip(side.words or "as given")) for side in sides])
+    yield Fields([(str(side.name), clip(side.words or "the command line alone")) for side in sides])
     yield sides_table(report, width)
     for name, side in report.compared.items():
         if side.none_good:
@@ -9728,7 +9743,8 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
     else:
         for summary in report.summaries:
             yield from summary_blocks(summary, report, width)
-    yield Fields(dict.fromkeys(not_good_rows(report)))  # what to try is said once
+    rows = list(not_good_rows(report))
+    yield Fields(row for at, row in enumerate(rows) if row[0] != "Try" or row not in rows[:at])  # once
     if report.skipped:
         starts = report.skipped + len({run.turn.round for run in report.runs})
         seconds = report.options.series.interval
@@ -9743,6 +9759,8 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
         yield from run_blocks(run, options.include, width) if run else series_blocks(report, width)
         if options.baseline:
             yield from baseline_blocks(report, options.baseline, width)
+        if run and not report.verdict and report.exit_code() == ExitCode.HTTP_ERROR:
+            yield Fields([("Not good", Span(f"{bad_answers_text(report)}: exit 22", "bad"))])
     if report.verdict:
         yield slo_panel(report.verdict, report)
 
@@ -10348,9 +10366,9 @@ class LiveReport:
             self.whole = try_to_write("the report", attempt)
 
     def stop(self) -> None:
-        """Leave no status line when a signal ends the process; of a single run say where it was."""
+        """Leave no status line when a signal ends the process; of the first run say where it was."""
         self.status.clear()
-        text = self._state and self._options.series.single and not self._silent and stop_text(self._state)
+        text = self._state and not self._report.runs and not self._silent and stop_text(self._state)
         if text and sys.stderr is not None:
             write_at_once(sys.stderr, f"httphases: {text}\n")
 

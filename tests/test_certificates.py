@@ -49,7 +49,7 @@ LEAVES = {
         {"days": (-90, -3.5)},
         "localhost",
         ["expired 3 days ago", "(notAfter 20", "this machine's time 20"],
-        "date, then renew it on the server",
+        "renew the certificate on the server",
     ),
     "expired today": ({"days": (-90, -0.5)}, "localhost", ["less than a day ago"], ""),
     "not valid yet": (
@@ -106,7 +106,7 @@ def test_a_certificate_for_a_name_asked_for_by_address(authority):
         trust = ("-m", "10", "--cacert", authority.file)
         error = failure(here(*trust, server.url(host="127.0.0.1")), "tls", "tls")["error"]
         assert "localhost, not 127.0.0.1" in error["message"]
-        url, mapping = re.search(r"names: (\S+) with --resolve (\S+)\. ", error["hint"]).groups()
+        url, mapping = re.search(r"URL: (\S+) with --resolve (\S+)\. ", error["hint"]).groups()
         words = [text.replace("NAME", "localhost") for text in (mapping, url)]
         assert only_step(here(*trust, "--resolve", *words))["network"]["tls_verified"] is True
 

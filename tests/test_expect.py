@@ -36,6 +36,7 @@ def test_a_budget_that_an_error_page_keeps_is_kept_and_called_that(call_tool, se
     budget = ("--compact", "--slo", "ttfb=9000")
     with http_server({"/": Reply(503)}) as failing:
         result, refused = call_tool(*budget, failing.url()), call_tool(*budget, "-f", failing.url())
+        assert flat(call_tool("-f", failing.url()).out).endswith("was an error page (503): exit 22")
     assert (result.code, result.err, refused.code, refused.err) == (0, "", 22, "")
     assert "SLO: pass" in result.out
     assert f"ms the answer was an error page (503){HINT}" in unframed(result.out)

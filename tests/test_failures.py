@@ -310,6 +310,9 @@ def test_a_certificate_that_fails_is_drawn_with_the_reason(call_tool, authority)
     says(failed.message, "expired", "days ago", "notAfter 20", "this machine's time 20")
     says(failed.hint, "renew", "date", "-k")
     says(failed.report, "shown.test", "TLS the handshake failed")
+    with http_server(tls=context) as server:
+        series = call_tool("--cacert", authority.file, "--count", 3, "--interval", 0.6, server.url())
+    assert "(3 times)" in flat(series.out), "one reason, though each time this machine's time is another"
 
 
 # --- proxies --------------------------------------------------------------------------------------

@@ -280,6 +280,7 @@ def test_up_to_ten_redirects_are_followed(call_tool):
             assert (result.code, server.accepted - before) == (47, 11 * count)
             said = "stopped after 10 redirects; the last step redirects again (exit 47)"
             assert result.err == f"httphases: warning: {some}{said}\n", "URLs that begin alike are no loop"
+            assert call_tool("-s", "-L", *words).err == f"httphases: {some}{said}\n"
         drawn = call_tool("-L", server.url(f"{FAR}11"))
     assert drawn.err == "" and drawn.out.rpartition("in all")[2].count("took") == 0
     assert flat(drawn.out).endswith("Stopped after 10 redirects; the last step redirects again (exit 47)")

@@ -241,14 +241,17 @@ def test_a_signal_between_two_runs_ends_the_wait(start_tool, server):
     assert b"Summary 1: runs=1" in out
 
 
-def test_before_the_first_run_has_ended_a_signal_ends_the_program_without_a_word(start_tool, tmp_path):
+def test_before_the_first_run_has_ended_a_signal_ends_the_program_and_says_where_that_was(
+    start_tool, tmp_path
+):
     script, path = Holding(0), tmp_path / "out.json"
     with scripted(script) as server:
         process = start_tool("--count", "3", "--json", path, server.url())
         assert script.held.wait(PATIENCE)
         process.send_signal(signal.SIGHUP)
         out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, out, err) == (129, b"", b"")
+    assert (process.returncode, out) == (129, b"")
+    assert err.startswith(b"httphases: stopped in wait after ") and err.endswith(b" port %d)\n" % server.port)
     assert os.listdir(tmp_path) == []
 
 

@@ -135,6 +135,13 @@ def test_rows_of_slow_runs_and_their_rhythm(values, rows, every):
         assert rhythm == (every and (number, seconds * 1e6))
 
 
+def test_runs_between_which_none_is_good_make_no_rhythm():
+    """Each second run was an error page, and from some run on all others were slow."""
+    slow = tool.find_slow(made([20_000] * 30 + [90_000] * 20)[::2])
+    assert [[each.turn.number for each in row] for row in slow.rows] == [[run] for run in range(31, 50, 2)]
+    assert slow.rhythm is None
+
+
 def test_of_two_kinds_of_slow_runs_the_far_ones_are_told():
     """Some by 500 ms in a rhythm, some by 12 at random; or all by 500, one of them besides the rhythm."""
     times = [520_000 if run % 5 == 2 else 20_000 for run in range(40)]

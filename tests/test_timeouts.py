@@ -16,7 +16,7 @@ from servers import Reply, http_server, scripted
 BODY = Reply(body=b"x" * 100_000)
 ROUTES = {"/": BODY, "/slow": Reply(body=b"x", wait=60)}
 MTU = f"packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1472 {FAR}"
-PROGRAM = "the machine answers, the program behind the port does not"
+PROGRAM = "the machine answers, the program behind the port is silent"
 LOST = "Lost on the way: "
 
 

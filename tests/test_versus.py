@@ -419,6 +419,8 @@ def test_a_side_that_fails_is_told_and_not_compared(measure, call_tool, server):
     assert "B is" not in told, "there is nothing to compare"
     assert "refused (6 times)" in told and column(result, "Status") == ["200", "ERROR"]
     assert (brief.code, brief.out) == (75, ""), "both fail"
+    rows = call_tool("--count", 1, dead, "--vs", "-L").out
+    assert (rows.count("  Why "), rows.count("  Try ")) == (2, 1), "each side has its reason"
     assert re.match(r"httphases: error: run 1 step 1 [AB]: no connection to 127.0.0.1 port ", brief.err)
 
 
@@ -557,7 +559,7 @@ def test_the_outcome_of_a_gate_is_in_panel_lines_and_json(measure, server):
     lines, _ = measure(*words, "--metrics-only")
     slo, [found] = document["summary"]["slo"], document["comparisons"]
     assert (slo["pass"], slo["violations"], slo["not_judged"]) == (True, [], [])
-    told = r"SLO: pass .*total at B: \S+ ms \((\S+) to (\S+) ms\), allowed \+90000 ms"
+    told = r"SLO: pass .*total at B: \S+ ms \((\S+) to (\S+)\), allowed \+90000.0 ms"
     ends = [float(end.replace("−", "-")) for end in re.search(told, flat(drawn.out)).groups()]
     assert ends == pytest.approx(found["total_ms"]["ci95_ms"], abs=0.51)
     assert all(line.endswith(" slo=pass") for line in lines.out.splitlines()[-2:])
