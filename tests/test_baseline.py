@@ -295,19 +295,6 @@ def test_credentials_of_a_spoilt_file_are_not_shown_and_escapes_do_nothing(call_
             assert "\u202e" not in result.out and len(result.out) < 30_000
 
 
-# --- relative budgets: what they may be -----------------------------------------------------------
-
-BAD_ALLOWANCES = "+ +% +10%% +-10 -10% 10% +nan +1e400% +5\x1b".split()
-
-
-def test_a_malformed_relative_budget_is_refused_in_a_panel(call_tool, server):
-    for amount in BAD_ALLOWANCES:
-        result = call_tool("--slo", f"total={amount}", "--baseline", "x", server.url())
-        check_usage_error(result, "SLO Error", "of 'total'", "+10%")
-        assert "\x1b" not in result.err
-    assert server.accepted == 0
-
-
 # --- relative budgets: how they are judged --------------------------------------------------------
 
 

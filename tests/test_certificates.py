@@ -100,6 +100,12 @@ def test_what_is_wrong_with_a_certificate_is_said(authority, made, host, words, 
     assert hint in rejected(authority, authority.showing(leaf), *words, host=host)["error"]["hint"]
 
 
+def test_an_expired_certificate_is_one_reason_though_each_run_has_another_time(call_tool, authority):
+    with http_server(tls=authority.context("127.0.0.1", days=(-90, -60))) as server:
+        series = call_tool("--cacert", authority.file, "--count", 3, "--interval", 0.6, server.url())
+    assert series.code == 75 and "(3 times)" in flat(series.out)
+
+
 def test_a_certificate_for_a_name_asked_for_by_address(authority):
     leaf = authority.issue(authority.ca, "x", sans=HERE)
     with http_server(tls=authority.showing(leaf)) as server:
@@ -215,17 +221,6 @@ def test_the_earliest_expiry_of_the_chain_is_warned_of(authority, call_tool):
             said = flat(call_tool("-k", server.url()).out)
         assert "CN localhost, expires in 89 days" in said
         assert warning in said if warning else "further up the chain" not in said
-
-
-# --- what a report shows of a certificate ---------------------------------------------------------
-
-
-def test_a_certificate_that_ends_within_a_week_is_marked_in_its_row(call_tool, authority):
-    for days, row in ((7.4, "expires in 7 days"), (6.99, "! expires in 6 days")):
-        leaf = authority.issue(authority.ca, sans=("127.0.0.1",), days=(-1, days))
-        with http_server(tls=authority.showing(leaf)) as server:
-            drawn = call_tool("--cacert", authority.file, server.url())
-        assert f"CN localhost, {row} (" in drawn.out and drawn.err == ""
 
 
 # --- the budget of days ---------------------------------------------------------------------------

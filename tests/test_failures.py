@@ -299,22 +299,6 @@ def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(
     assert "does not answer" not in failed.hint, "it cannot answer a request that it does not take"
 
 
-# --- TLS ------------------------------------------------------------------------------------------
-
-
-def test_a_certificate_that_fails_is_drawn_with_the_reason(call_tool, authority):
-    context = authority.context("localhost", "127.0.0.1", common_name="shown.test", days=(-90, -60))
-    with http_server(tls=context) as server:
-        failed = fail(call_tool, "--cacert", authority.file, server.url(), drawn=True)
-    assert (failed.kind, failed.phase) == ("tls", "tls")
-    says(failed.message, "expired", "days ago", "notAfter 20", "this machine's time 20")
-    says(failed.hint, "renew", "date", "-k")
-    says(failed.report, "shown.test", "TLS the handshake failed")
-    with http_server(tls=context) as server:
-        series = call_tool("--cacert", authority.file, "--count", 3, "--interval", 0.6, server.url())
-    assert "(3 times)" in flat(series.out), "one reason, though each time this machine's time is another"
-
-
 # --- proxies --------------------------------------------------------------------------------------
 
 

@@ -124,18 +124,6 @@ def test_a_fifo_whose_reader_is_slow_gets_the_whole_document(call_tool, server, 
     check_document(json.loads(received[0]))
 
 
-@pytest.mark.needs("linux")
-def test_a_descriptor_of_the_caller_gets_the_document(start_tool, server):
-    reading, writing = os.pipe()
-    with os.fdopen(reading, encoding="utf-8") as source:
-        path = f"/dev/fd/{writing}"
-        process = start_tool("--compact", "--json", path, server.url(), pass_fds=[writing])
-        os.close(writing)
-        document = json.load(source)
-    assert process.wait(PATIENCE) == 0
-    check_document(document)
-
-
 # --- signals --------------------------------------------------------------------------------------
 
 

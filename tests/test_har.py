@@ -122,15 +122,8 @@ def test_headers_keep_their_order_and_cookies_their_names(call_tool, tmp_path):
     cookies = [("Set-Cookie", value) for value in values]
     headers = [("B", "1"), ("A", "2"), *cookies, ("Server-Timing", "db;dur=2")]
     with http_server({"/": Reply(headers=headers)}) as server:
-        words = (
-            "-d",
-            '{"a": 1}',
-            "-H",
-            "X-Api-Key: s3cret-token",
-            "-H",
-            "Cookie: ;x=1; =2;; value; s3cret-token=;",
-        )
-        [entry] = archive(call_tool, tmp_path, *words, server.url())
+        given = ("-H", "X-Api-Key: s3cret-token", "-H", "Cookie: ;x=1; =2;; value; s3cret-token=;")
+        [entry] = archive(call_tool, tmp_path, "-d", '{"a": 1}', *given, server.url())
     request, response = entry["request"], entry["response"]
     assert [header["name"] for header in response["headers"]][:-1] == [name for name, _ in headers]
     assert [header["name"] for header in request["headers"]].count("Cookie") == 1

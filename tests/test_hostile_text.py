@@ -18,7 +18,7 @@ import pytest
 from certificates import hostile_certificate, server_context
 from checks import UNSAFE
 from inside import tool
-from servers import Server, http_server, redirect, scripted, sending
+from servers import Server, http_server, scripted, sending
 
 ESCAPES = (
     "\x1b[31mred\x1b[0m\x1b]0;owned\x07\x1b]8;;http://evil.test/\x1b\\click\x1b]8;;\x1b\\\x1b[2J\x1b[H\x1bc"
@@ -190,18 +190,6 @@ def test_the_names_of_a_certificate_are_harmless(run_tool, tmp_path, name, optio
 
 
 # --- redirects and arguments ----------------------------------------------------------------------
-
-
-def test_a_location_that_leads_nowhere_is_harmless(run_tool, tmp_path):
-    location = "http://" + "w" * 100_000 + "/"
-    with http_server({"/": redirect(location)}) as server:
-        for mode in ([], ["--compact"]):
-            arguments = [*mode, "-L", "--json", tmp_path / "out.json", server.url()]
-            result = run_tool(*arguments, terminal="out err")
-            assert result.code == 75
-            check_run(result)
-            assert len(result.out) < 40_000
-    check_file(tmp_path / "out.json")
 
 
 def test_what_an_argument_holds_is_quoted_harmlessly(run_tool):

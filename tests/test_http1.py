@@ -44,21 +44,6 @@ def failed(call_tool, script, *arguments):
 # --- framing --------------------------------------------------------------------------------------
 
 CHUNKS = "1A\r\n" + "x" * 26 + "\r\n000b;a=b\r\n" + "y" * 11 + "\r\n0\r\nX-Sum: 1\r\nX-More: 2\r\n\r\n"
-FRAMINGS = {
-    "length": (OK + "Content-Length:   5  \r\n\r\nhello", 5),
-    "chunked": (CHUNKED + CHUNKS, 37),
-    "not-modified": ("HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", 0),
-}
-
-
-@pytest.mark.parametrize(("response", "size"), FRAMINGS.values(), ids=FRAMINGS)
-def test_a_response_ends_where_it_ends_though_the_connection_stays_open(call_tool, response, size):
-    def script(peer):
-        peer.read_request()
-        peer.send(response)
-        peer.read_to_end()
-
-    assert received(call_tool, script)["bytes"] == size
 
 
 def test_a_response_in_single_bytes_is_the_same_response(call_tool):

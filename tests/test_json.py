@@ -5,18 +5,10 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta, timezone
 
-import pytest
-
 from checks import parse_instant
 from conftest import has
+from inside import here, only_step
 from servers import Reply, http_server
-
-
-def only_step(call_tool, *arguments, **settings):
-    """Run the program with --json -; return the one step."""
-    [step] = call_tool("--json", "-", *arguments, **settings).json()["steps"]
-    return step
-
 
 # --- where it goes --------------------------------------------------------------------------------
 
@@ -51,9 +43,9 @@ def test_the_document_says_what_made_it_and_when(call_tool, server):
 # --- the request ----------------------------------------------------------------------------------
 
 
-def test_the_request_is_recorded_as_it_was_sent(call_tool, server):
+def test_the_request_is_recorded_as_it_was_sent(server):
     arguments = ["-X", "PUT", "-d", "words", "-H", "X-B: 1", "-H", "X-A: 2", "-H", "X-B: 3"]
-    request = only_step(call_tool, *arguments, server.url())["request"]
+    request = only_step(here(*arguments, server.url()))["request"]
     assert (request["method"], request["body_bytes"]) == ("PUT", 5)
     sent = [(name.lower(), value) for name, value in server.requests[0].headers]
     assert [(header["name"].lower(), header["value"]) for header in request["headers"]] == sent
@@ -62,8 +54,8 @@ def test_the_request_is_recorded_as_it_was_sent(call_tool, server):
 # --- the network ----------------------------------------------------------------------------------
 
 
-def test_the_network_of_plain_http(call_tool, server):
-    step = only_step(call_tool, server.url())
+def test_the_network_of_plain_http(server):
+    step = only_step(here(server.url()))
     network = step["network"]
     assert (network["ip"], network["ip_family"], network["port"]) == ("127.0.0.1", "IPv4", server.port)
     assert network["addresses"] == ["127.0.0.1"]
@@ -78,30 +70,10 @@ def test_the_network_of_plain_http(call_tool, server):
         assert network["tcp_rtt_ms"] > 0 and network["tcp_retransmits"] >= 0
 
 
-@pytest.mark.parametrize("trust", ["--cacert", "-k"])
-def test_the_network_of_https(call_tool, tls, authority, trust):
-    options = [trust] + ([authority.file] if trust == "--cacert" else [])
-    with http_server(tls=tls) as server:
-        step = only_step(call_tool, *options, server.url())
-    network = step["network"]
-    assert network["tls_version"].replace("v", " ") in ("TLS 1.2", "TLS 1.3")
-    assert "_" in network["tls_cipher"] or "-" in network["tls_cipher"]
-    assert network["alpn"] == "http/1.1"
-    assert network["cert_cn"] == "localhost"
-    assert {"localhost", "127.0.0.1", "::1", "a.test", "b.test"} <= set(network["cert_sans"])
-    assert network["cert_issuer"] == "CN=Test CA, O=Test"
-    assert int(str(network["cert_serial"]).replace(":", ""), 16) > 0
-    assert network["cert_not_before"] < network["cert_not_after"]
-    assert network["cert_days_left"] > 0
-    assert network["tls_verified"] is (trust == "--cacert")
-    assert network["tls_custom_ca"] is (trust == "--cacert")
-    assert step["timing"]["tls_ms"] > 0
-
-
 # --- the response ---------------------------------------------------------------------------------
 
 
-def test_the_response_is_recorded(call_tool):
+def test_the_response_is_recorded():
     headers = [
         ("Date", "Mon, 02 Jan 2006 15:04:05 GMT"),
         ("Server", "test/1"),
@@ -111,7 +83,7 @@ def test_the_response_is_recorded(call_tool):
         ("Location", "/elsewhere"),
     ]
     with http_server({"/": Reply(201, b"made", headers, "Made So")}) as server:
-        response = only_step(call_tool, server.url())["response"]
+        response = only_step(here(server.url()))["response"]
     found = [(header["name"].lower(), header["value"]) for header in response.pop("headers")]
     assert found == [(name.lower(), value) for name, value in headers] + [("content-length", "4")]
     assert response == {

@@ -124,3 +124,4 @@ def test_a_certificate_that_is_about_to_expire_stands_out(call_tool, authority):
             text = call_tool("-k", server.url(), env={"FORCE_COLOR": "1"}).out
         [before] = re.findall(rf"(.*)\b{days} days", text)
         assert re.findall(r"\x1b\[(\d+)m", before)[-1] == colour, days
+        assert ("! expires" in before) == (days < 7)

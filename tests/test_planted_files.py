@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from confined import run_under, without_privilege
 from inside import tool
-from servers import http_server
 
 STRANGER = 65534
 LINK = "symbolic link"
@@ -131,37 +129,3 @@ def test_a_pipe_that_becomes_a_link_is_not_written(shared, private, monkeypatch)
     monkeypatch.setattr(os, "open", swap_and_open)
     check_refused(shared / "out", "symbolic links")
     assert untouched(private)
-
-
-# --- files of others ------------------------------------------------------------------------------
-
-
-def test_a_file_of_another_user_that_cannot_be_replaced_stays(base_environment, server, shared):
-    path = shared / "out"
-    path.write_text("old")
-    given_away(path).chmod(0o666)
-    given_away(shared)
-    done = run_under(without_privilege(), ["-s", "--har", path, server.url()], base_environment)
-    assert done.returncode == 73
-    assert b"not permitted" in done.stderr or b"denied" in done.stderr
-    assert b"; write it by the shell: --har - > FILE" in done.stderr
-    assert path.read_text() == "old" and os.listdir(shared) == ["out"]
-
-
-# --- files that are read --------------------------------------------------------------------------
-
-
-def test_secrets_are_read_as_kubernetes_mounts_them(run_tool, authority, tls, shared):
-    """Links of root's to a link of root's, in a folder where everybody may write."""
-    (shared / "..2026").mkdir()
-    (shared / "..data").symlink_to("..2026")
-    given = {"ca.crt": authority.file.read_bytes(), "tls.pem": authority.certificate("pod").read_bytes()}
-    for name, data in {**given, "token": b"Authorization: Bearer hunter2"}.items():
-        (shared / "..2026" / name).write_bytes(data)
-        (shared / name).symlink_to(f"..data/{name}")
-    words = ("--cacert", shared / "ca.crt", "--cert", shared / "tls.pem", "-H", f"@{shared / 'token'}")
-    with http_server(tls=tls) as server:
-        result = run_tool("--json", "-", *words, server.url())
-        assert result.code == 0
-        assert server.requests[0].values("Authorization") == ["Bearer hunter2"]
-    assert "hunter2" not in result.out + result.err

@@ -136,13 +136,6 @@ def test_a_secret_that_was_dropped_does_not_come_back(call_tool):
         assert (back.values("Authorization"), back.values("Host")) == ([], [first.authority])
 
 
-def test_a_secret_that_a_location_repeats_as_a_zone_is_masked(call_tool):
-    with http_server({"/start": redirect("http://[fe80::1%25hunter2hunter2]/")}) as server:
-        result, _ = follow(call_tool, server, "-H", "Authorization: Bearer hunter2hunter2")
-    assert result.code == 75 and "no interface '***'" in " ".join(result.err.split())
-    assert "hunter2" not in result.out + result.err
-
-
 def test_another_name_for_the_same_address_is_another_origin(call_tool):
     routes = {"/start": lambda request: redirect(server.url("/end", host="b.test")), "/end": Reply()}
     with http_server(routes) as server:

@@ -15,13 +15,12 @@ QUICK = ("--interval", "0")
 
 @pytest.fixture
 def chain():
-    """Serve /chain → /end, an endless /loop, and /broken → a port that refuses."""
+    """Serve /chain → /end, and /broken → a port that refuses."""
     with refused_port() as port:
         routes = {
             "/": Reply(),
             "/chain": redirect("/end"),
             "/end": Reply(body=b"end"),
-            "/loop": redirect("/loop"),
             "/broken": redirect(f"http://127.0.0.1:{port}/"),
             "/missing": Reply(404, b"none"),
         }
@@ -51,6 +50,7 @@ MALFORMED = {  # what is given: what is said of it
     "total=1, ttfb ": "Missing '=' in SLO entry 'ttfb'",
     "dns=1,tls=2, DNS =1": "Duplicate",
     **{f"dns=1,ttfb={value}": f"'{value}'" for value in ("fast", "0", "-3", "nan", "1e999", "1_000", "５")},
+    **{f"total={value}": "of 'total'" for value in "+ +% +10%% +-10 -10% 10% +nan +1e400% +5\x1b".split()},
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -71,7 +72,7 @@ def openssl_demanding(folder, settings):
 )
 def test_the_version_that_was_agreed_on_is_reported(visit, authority, version, shown, options):
     network = only_step(visit(limited(authority, version), *options))["network"]
-    assert network["tls_version"] == shown
+    assert network["tls_version"] == shown and re.match("TLS_|ECDHE-", network["tls_cipher"])
     assert (network["tls_verified"], network["tls_custom_ca"]) == (not options, not options)
 
 
