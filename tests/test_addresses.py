@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 
 import pytest
@@ -21,20 +22,21 @@ NEVER = 20.0
 
 @pytest.fixture
 def race(monkeypatch, server):
-    """Run the program where a name has several addresses: "live" ones, "refused" ones, "silent" ones.
+    """Run the program where a name has several addresses: "live", "refused", "silent", "unreachable" ones.
 
-    The lookup alone is replaced: every address is a real port of loopback.
+    The lookup alone is replaced: every address is a real port of loopback, or its broadcast address.
     """
     with contextlib.ExitStack() as held:
-        ports = {
-            "live": server.port,
-            "refused": held.enter_context(refused_port()),
-            "silent": held.enter_context(black_hole()),
+        places = {
+            "live": ("127.0.0.1", server.port),
+            "refused": ("127.0.0.1", held.enter_context(refused_port())),
+            "silent": ("127.0.0.1", held.enter_context(black_hole())),
+            "unreachable": ("127.255.255.255", 9),
         }
 
         def run(*kinds, options=()):
             peers = [
-                tool.Peer(f"127.0.1.{number}", socket.AF_INET, ("127.0.0.1", ports[kind]))
+                tool.Peer(f"127.0.1.{number}", socket.AF_INET, places[kind])
                 for number, kind in enumerate(kinds, 1)
             ]
             monkeypatch.setattr(tool, "resolve", lambda host, port, options, log: peers)
@@ -64,6 +66,14 @@ def test_after_a_refusal_the_next_address_is_tried_at_once(race, monkeypatch):
     assert step["network"]["ip"] == "127.0.1.3"
     [(_, first), (_, second), (_, third)] = attempts_of(step)
     assert "refused" in first and "refused" in second and third is None
+
+
+@pytest.mark.needs("linux")
+def test_of_several_failures_the_first_in_time_is_told_with_its_own_address(race, monkeypatch):
+    """The second attempt fails within connect(), the first is still to be heard of."""
+    monkeypatch.setattr(tool, "CONNECT_STAGGER", 0.0)
+    error = failure(race("refused", "unreachable"), "network", "connect")["error"]
+    assert re.search(r" \(127\.0\.1\.2\) .*: network is unreachable \(2 addresses tried\)$", error["message"])
 
 
 @pytest.mark.needs("linux")

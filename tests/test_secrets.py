@@ -165,7 +165,7 @@ LOCATIONS = [
     f"http://{USERINFO}{USERINFO}a.test:0/",
     f"http://some one:{secret('userinfo')}@a.test:0/",
     f"http:\\\\{USERINFO}a.test:0/",
-    f"//{USERINFO}a.test:0/",
+    f"//some one:{secret('userinfo')}@a.test:0/",
     f"ftp:{USERINFO}a.test",
     f"http://{USERINFO}a.test/\x01",
     f"http://{secret('x-api-key')}.te st/",

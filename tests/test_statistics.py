@@ -68,6 +68,9 @@ def test_the_rank_of_the_interval_is_the_largest_that_a_binomial_distribution_al
         assert (rank == 0) == (count < 6)
         assert rank == 0 or risk(rank) <= Fraction(5, 100)
         assert risk(rank + 1) > Fraction(5, 100)
+    for rivals in range(1, 20):
+        needed = tool.needed_values(rivals)
+        assert tool.interval_rank(needed, rivals) and not tool.interval_rank(needed - 1, rivals)
 
 
 # --- many steps, one summary ----------------------------------------------------------------------

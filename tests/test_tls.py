@@ -258,24 +258,31 @@ def test_a_port_of_plain_http_is_suggested_as_such():
         assert error["hint"].startswith("For plain HTTP ask for http://127.0.0.1:")
 
 
-def test_an_alert_after_the_handshake_is_called_by_its_name(authority):
-    """The server's own, encrypted: what it reads after the handshake is damaged."""
+DAMAGED = tls_record(23, b"x" * 80)
+
+
+@pytest.mark.parametrize(("damage", "alert"), [(b"", " (alert bad_record_mac)"), (DAMAGED, "")])
+def test_bytes_that_were_changed_behind_a_part_of_the_body_are_told(authority, damage, alert):
+    """By the server's own alert, encrypted, or in what is read; all of it comes in one segment."""
     context = limited(authority, "TLSv1_2")
 
     def script(peer):
         handshake = Handshake(peer, context)
         while not handshake.done:
             peer.send(handshake.flight())
-        handshake.incoming.write(tls_record(23, b"x" * 80))
+        for part in (b"HTTP/1.1 200 OK\r\n\r\n", b"hello"):
+            handshake.tls.write(part)
+        answer = handshake.outgoing.read() + damage
+        handshake.incoming.write(DAMAGED)
         with contextlib.suppress(ssl.SSLError):
             while True:
                 handshake.tls.read(65536)
-        peer.send(handshake.outgoing.read())
+        peer.send(answer + handshake.outgoing.read())
         peer.end()
         peer.read_to_end()
 
     with scripted(script) as server:
         url = f"https://127.0.0.1:{server.port}/"
-        step = failure(here("-m", "10", "--cacert", authority.file, url), "tls", "wait")
-    assert step["error"]["message"] == "bytes were changed on the way (alert bad_record_mac)"
+        step = failure(here("-m", "10", "--cacert", authority.file, url), "tls", "xfer")
+    assert step["error"]["message"] == f"bytes were changed on the way{alert}"
     assert step["network"]["tls_version"] == "TLS 1.2"
