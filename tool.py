@@ -9099,8 +9099,8 @@ def chain_text(chain: Sequence[Certificate]) -> str:
 
 
 def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[Row]:
-    """Show the attempts to connect, unless there was only one, and it succeeded."""
-    if len(attempts) > 1 or any(attempt.error for attempt in attempts):
+    """Show the attempts to connect, unless the first one succeeded: all but one have an error."""
+    if any(attempt.error for attempt in attempts):
         for attempt in attempts[:MOST_LISTED]:
             words = f"{attempt.ip}: {attempt.error or 'connected'} after {attempt.duration_us / 1000:.2f} ms"
             yield "Attempt", Span(words, "warn" if attempt.error else "")
