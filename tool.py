@@ -6853,8 +6853,8 @@ def rhythm_of(rows: Sequence[Sequence[Step]], count: int, risk: float) -> Rhythm
 
 
 def find_rhythm(rows: Sequence[Sequence[Step]], count: int) -> Rhythm | None:
-    """Return the rhythm of all rows, or of all but a single run that chance put among them. Between two rows
-    of a rhythm that run makes the smallest gap of all, since the others are at least two thirds of its two.
+    """Return the rhythm of all rows, or of all but a single run that chance put among them. That is the first
+    row or the last, or one beside the smallest gap: between two rows of a rhythm it makes two smaller ones.
     """
     found, gaps = rhythm_of(rows, count, RHYTHM_RISK), gaps_between(rows)
     if found or not gaps:
@@ -6929,7 +6929,6 @@ class Summary:
         self.answered = [step for step in steps if not step.error]
         self.used = usable(steps)
         self.reused = (self.used or steps)[0].network.reused  # the statistics are of kept connections
-        self.opened = [step for step in self.answered if step.network.reused is False]
         self.errors = collections.Counter(step.error.kind for step in steps if step.error)
         self.failed = len(steps) - len(self.answered)
         self.bad_status = sum(step.bad_status for step in self.answered)
@@ -7319,8 +7318,8 @@ class Case:
         return max(0, min(beyond, self.time_outs(self.lost[phase])))
 
     def loss(self, phase: str) -> int:
-        """Return what losses in tls or wait have cost, at the most; but of a gap that is only known to be no
-        longer than that, beside another cause, the round trip that it took at the least.
+        """Return what losses in tls or wait have cost, at the most. Beside another cause a gap whose length
+        no time tells counts as one round trip, the least that it can have been.
         """
         spent: int = getattr(self, phase)
         late = self.late[phase]
@@ -7332,7 +7331,7 @@ class Case:
         """Return what is left of tls or wait beyond sending, losses and the work of this machine."""
         took: int = getattr(self, phase) - self.sending(phase) - self.late[phase]
         if phase == "wait" and self.evidence.taken and self.step.timing.send:
-            # While a window holds back something may be under way: what still is once all is taken is more.
+            # Until its last byte was taken all is `send`; what was under way then needed as long as `left`.
             left = max(self.trip, self.grown("busy_us", "taken", "answered"))
             return self.wait - self.step.timing.send - left - self.late[phase]
         if phase == "wait":
@@ -7370,12 +7369,6 @@ def window_text(whose: str, us: int) -> str:
     return f"{whose} window held the upload back for {length_text(us)}"
 
 
-def small_window(case: Case) -> str:
-    """Say the same of a TCP window that held the request back for a while."""
-    told = WORTH_US <= case.limited < case.least
-    return f"; {window_text(case.tcp_reader, case.limited)}" if told else ""
-
-
 def losses(case: Case) -> Found:
     """Find the phases in which segments were lost or late. Before TCP is connected that can only be a SYN."""
     connected, winner = case.evidence.connected, case.winner
@@ -7397,8 +7390,9 @@ def losses(case: Case) -> Found:
         if case.late[phase] > cost:
             text += f", which cost up to {length_text(case.late[phase])}"
         if phase == "wait":
-            unsure = case.limited and case.evidence.shut is None
-            text += (", or a full buffer there" if unsure else "") + small_window(case)
+            text += ", or a full buffer there" if case.limited and case.evidence.shut is None else ""
+            if WORTH_US <= case.limited < case.least:  # too short for a finding of its own
+                text += f"; {window_text(case.tcp_reader, case.limited)}"
         if phase != "xfer" and case.late[phase] + case.trip >= getattr(case, phase):
             text += "; part of this may be the server's own time"
         yield Finding("loss", phase, cost, "seen", text)
@@ -9371,7 +9365,8 @@ def series_title(summary: Summary, report: Report) -> str:
 
 def reuse_rows(summary: Summary) -> Iterator[Row]:
     """Say why connections were not kept; how many runs opened one, and what that cost."""
-    name, opened = f"{summary.variant}: " if summary.variant else "", summary.opened
+    name = f"{summary.variant}: " if summary.variant else ""
+    opened = [step for step in summary.answered if step.network.reused is False]
     for reason, count in summary.refused.most_common(MOST_LISTED):
         yield "Not reused", Span(f"{name}{plural(count, 'run')}: {reason}", "warn")
     if not (summary.reused and opened):
