@@ -11,7 +11,7 @@ import pytest
 from checks import EDGE
 from inside import failure, here, only_step, tool
 from paths import ANY, FAR, Rule, path
-from servers import black_hole, bracketed, http_server, refused_port
+from servers import black_hole, bracketed, dns_server, http_server, refused_port
 
 NEVER = 20.0
 """Seconds that no run waits for, which ends before."""
@@ -108,6 +108,14 @@ def test_the_families_take_turns_and_keep_their_order():
     ):
         peers = [tool.Peer(str(number), family, ()) for number, family in enumerate(families)]
         assert [int(peer.ip) for peer in tool.interleave(peers)] == order
+
+
+@pytest.mark.needs("ipv6")
+def test_a_family_restricts_what_is_asked_of_the_resolver(run_tool):
+    with dns_server({"two.test": ["127.0.0.1", "::1"]}) as names, http_server(host="::1") as server:
+        result = run_tool("-6", "--metrics-only", server.url(host="two.test"), resolver=names.address)
+    assert {asked for name, asked in names.questions if name == "two.test"} == {"AAAA"}
+    assert [line["ip"] for line in result.metrics()] == ["::1"]
 
 
 # --- literals -------------------------------------------------------------------------------------

@@ -268,14 +268,17 @@ def test_a_refusal_by_a_server_that_asks_says_what_a_certificate_has_to_do_with_
 # --- files -----------------------------------------------------------------------------------------
 
 
-def test_the_password_of_a_key_is_the_first_line_of_a_file(authority, holder, tmp_path):
+def test_the_password_of_a_key_is_the_first_line_of_a_file_or_of_standard_input(
+    authority, holder, tmp_path, run_tool
+):
     word, password = b" s\xc3\xa9cret ", tmp_path / "password"
-    given = ("--cert", holder.certificate, "--key", holder.encrypted(word))
+    given = ("--cacert", authority.file, "--cert", holder.certificate, "--key", holder.encrypted(word))
     with remembering(asking(authority)) as (server, seen):
-        for line in (b"%b", b"%b\r\n", b"%b\nnot the password\n"):
+        for line in (b"%b", b"%b\r\n"):
             password.write_bytes(line % word)
-            trust = ("--cacert", authority.file, "--key-password-file", password)
-            only_step(here(*trust, *given, server.url()))
+            only_step(here(*given, "--key-password-file", password, server.url()))
+        words = (*given, "--key-password-file", "-", server.url())
+        assert run_tool(*words, stdin=word + b"\nnot the password\n").code == 0
     assert seen == ["me"] * 3
 
 

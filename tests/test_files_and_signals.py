@@ -59,10 +59,12 @@ def test_a_file_is_replaced_with_its_mode_to_read_and_write_and_nothing_is_left_
 def test_a_new_file_has_the_mode_of_the_umask(start_tool, server, tmp_path):
     for umask, mode in ((0o022, 0o644), (0o077, 0o600)):
         path = tmp_path / f"{umask}.json"
-        process = start_tool("-s", "--json", path, server.url(), preexec_fn=lambda mask=umask: os.umask(mask))
+        words = ("-s", "--json", path, "--prometheus", tmp_path / "metrics", server.url())
+        process = start_tool(*words, preexec_fn=lambda mask=umask: os.umask(mask))
         process.communicate(timeout=PATIENCE)
         check_written(path)
         assert stat.S_IMODE(path.stat().st_mode) == mode
+        assert stat.S_IMODE((tmp_path / "metrics").stat().st_mode) == 0o644, "another user reads that one"
 
 
 UNWRITABLE = {

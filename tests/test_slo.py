@@ -77,7 +77,7 @@ def test_a_key_of_ten_megabytes_costs_little_and_is_named_by_its_beginning(base_
 
 
 def test_budgets_are_read_from_a_file(call_tool, server, tmp_path):
-    content = "\ufeff# grün ≤ schnell\r\n\n#dns=1\nTOTAL = 5e3 \n\tTtfb=4000.50\r\n"
+    content = "\ufeff# grün ≤ schnell\r\n\n#dns=1\nTOTAL = 5e3 \n\tTtfb=4.0005s\r\n"
     result = call_tool("--slo-file", write(tmp_path, content), "--json", "-", server.url())
     assert thresholds(result) == {"total": 5000, "ttfb": 4000.5}
 

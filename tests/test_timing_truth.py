@@ -120,14 +120,6 @@ def test_only_a_name_takes_a_lookup_and_only_https_a_handshake(call_tool, server
         assert times("--cacert", authority.file, secure.url()) == (False, True)
 
 
-@pytest.mark.needs("ipv6")
-def test_a_family_restricts_what_is_asked_of_the_resolver(run_tool):
-    with dns_server({"two.test": ["127.0.0.1", "::1"]}) as names, http_server(host="::1") as server:
-        result = run_tool("-6", "--metrics-only", server.url(host="two.test"), resolver=names.address)
-    assert {asked for name, asked in names.questions if name == "two.test"} == {"AAAA"}
-    assert [line["ip"] for line in result.metrics()] == ["::1"]
-
-
 # --- every format says the same -------------------------------------------------------------------
 
 

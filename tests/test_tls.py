@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import ssl
 import subprocess
 import sys
@@ -142,8 +143,17 @@ def test_the_server_is_told_the_name_of_the_url(visit, authority, host, names, o
 # --- what is trusted ------------------------------------------------------------------------------
 
 
-def test_ssl_cert_file_names_the_store_whose_place_cacert_takes(run_tool, tls, authority, tmp_path):
-    env = {"SSL_CERT_FILE": str(authority.file)}
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
+def test_the_environment_names_the_store_whose_place_cacert_takes(
+    run_tool, tls, authority, tmp_path, variable
+):
+    hashed = ["openssl", "x509", "-noout", "-hash", "-in", authority.file]
+    env = {variable: str(authority.file)}
+    if variable == "SSL_CERT_DIR":
+        if not shutil.which("openssl"):
+            pytest.skip("needs openssl, which names the files of such a folder")
+        (tmp_path / f"{subprocess.check_output(hashed, text=True).strip()}.0").symlink_to(authority.file)
+        env = {variable: str(tmp_path)}
     with http_server(tls=tls) as server:
         step = only_step(run_tool("--json", "-", server.url(), env=env))
         other = run_tool("--json", "-", "--cacert", Authority(tmp_path).file, server.url(), env=env)
