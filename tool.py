@@ -1439,12 +1439,12 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
         name, equals, amount = (part.strip() for part in entry.partition("="))
         key, name = name.lower(), clip(name, MAX_NAMED)
         if not equals:
-            raise SloError(f"Missing '=' in SLO entry '{name}': expected KEY=MS, for example total.p95=500")
+            raise SloError(f"Missing '=' in SLO entry '{name}': expected KEY=MS, for example total=300")
         phase = key.partition(".")[0]
         keys = BUDGET_KEYS.get(phase, SLO_KEYS)
         if key not in keys:
-            # Our lines have total_p95, other tools p(95) and avg.
-            like = re.sub("avg|mean", "median", re.sub("[()]", "", key[:MAX_NAMED])).replace("_", ".")
+            # Our lines have total_p95, other tools p(95), avg and time_total.
+            like = re.sub("avg|mean|p50", "median", re.sub("[()<:]|^time_", "", key)).replace("_", ".")
             like = f"total.{like}" if like in SLO_STATS else like
             known = any(like in each for each in BUDGET_KEYS.values())
             meant = f"; did you mean {like}={clip(amount, MAX_NAMED)}?" if known else ""
@@ -1637,7 +1637,10 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
         host = r"(?://)?((?:localhost|[\w.-]+\.(?:[A-Za-z]{2,}|[0-9]+)|\[[^]]+\])(?::[0-9]+)?(?:[/?#].*)?)"
         begun = re.fullmatch(host, text)
         if begun and not drop_userinfo and not is_credential("", os.fsencode(text)):
-            meant = foreign(mask_location(f"https://{begun[1]}"))
+            scheme = (
+                "http" if re.match(r"(?i)(localhost|127\.[\d.]+|\[::1])(?![\w.-])", begun[1]) else "https"
+            )
+            meant = foreign(mask_location(f"{scheme}://{begun[1]}"))
             raise UsageError(f"{shown} has no scheme: did you mean '{meant}'?")
         what = shown if "://" in text or drop_userinfo else "the URL"
         raise UsageError(f"{what} does not begin with http:// or https://: expected https://host/path")
@@ -1824,16 +1827,17 @@ def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, st
 
 def parse_resolve(text: str) -> tuple[tuple[str, int], str]:
     """Read HOST:PORT:ADDR: return the host with its port, and the address. Raises UsageError."""
+    expected = "expected HOST:PORT:ADDR, with the port of the URL, as example.com:443:192.0.2.1"
     entry = re.fullmatch(r"(\[[^\]]*\]|[^:]*):([^:]*):(.+)", text)
     if not entry:
-        raise UsageError(f"--resolve '{text}': expected HOST:PORT:ADDR")
+        raise UsageError(f"--resolve '{text}': {expected}")
     address = entry[3][1:-1] if re.fullmatch(r"\[.*\]", entry[3]) else entry[3]
     try:
         place = split_authority(f"{entry[1]}:{parse_port(entry[2])}", 0)
     except UsageError as error:
         raise UsageError(f"--resolve '{text}': {error.message}") from None
     if not is_ip(address):
-        raise UsageError(f"--resolve '{text}': '{address}' is not an IPv4 or IPv6 address")
+        raise UsageError(f"--resolve '{text}': '{address}' is not an IPv4 or IPv6 address: {expected}")
     return place, address
 
 
@@ -2134,49 +2138,61 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
 # 9a. Command line. The grammar of argv.
 # What other tools have = what there is instead.
 FOREIGN_OPTIONS = """
--n --repeat --times --runs --requests --number --iterations --loop = --count N measures N times
--c -j --cookie-jar = --count N measures N times; there is no cookie jar, -b NAME=VALUE sends cookies
--z --watch --time --forever --infinite --continuous = --duration TIME measures for so long: 90s, 5m, 2h
---every --delay --sleep = --interval TIME is from the start of a run to that of the next
+-n --repeat --times --run --requests --number --iteration --loop --sample --percentile --stat --summary
+  --histogram --latency = --count N measures N times: median, p95, a distribution
+-c -j --cookie-jar --session = -b NAME=VALUE sends cookies, there is no jar; --count N measures N times
+-z --watch --monitor --time --forever --infinite --continuous = --duration TIME measures for so long: 5m, 2h
+--every --delay --sleep --period --wait = --interval TIME is from the start of a run to that of the next
 -q --quiet -# --progress-bar = -s is silent
 --keepalive --keep-alive --persistent = --reuse sends every run on the connection of the one before
---compare --diff --next = --versus WORDS compares with other options or a URL, --baseline FILE with an export
---verify --no-verify --no-check-certificate = certificates are verified, unless -k is given
---ca --ca-certificate --ca-file --cafile --capath = --cacert PATH trusts the CAs in this file
+--no-keepalive --disable-keepalive --no-redirect --no-follow --disable-redirects --disable-compression
+  --no-cache --ignore-stdin = leave it out: that is so already
+--compare --diff --next --reference --against --base --before = --versus URL or --baseline FILE compares
+--verify --no-verify --skip-verify --no-check-certificate = certificates are verified, unless -k is given
+--ca --ca-certificate --ca-file --cafile --capath --root-ca --trust = --cacert PATH trusts the CAs in PATH
 --status --expect-status --accept = --expect STATUS names the answers that are good
 --check-cert --cert-expiry = --cert-days N is exit 4 when a certificate ends in less than N days
---host --sni --servername --ip --connect --connect-to = --resolve HOST:PORT:ADDR sends a name to an address
---auth --token --bearer --oauth2-bearer --netrc --anyauth --digest --ntlm --negotiate --basic =
+--host --sni --servername --server-name --server --backend --target --ip --addr --connect --connect-to =
+  --resolve HOST:PORT:ADDR sends a name to an address
+--all-ips --every-address = --all-addresses measures each address of the name
+--dns --dns-server --nameserver --resolver --doh-url = the system's alone; --resolve HOST:PORT:ADDR needs none
+--bind-address --local-address = --interface NAME_OR_ADDRESS connects from there
+--auth --token --bearer --oauth2-bearer --netrc --basic =
   a line "Authorization: Bearer …" in a file, by -H @FILE, keeps it out of ps; -u USER:PASSWORD does not
+--digest --ntlm --negotiate --anyauth = only Basic is known, by -u USER:PASSWORD
 -U --proxy-user = credentials of a proxy go, as user:password@ before its host, into -x or https_proxy
 --noproxy --no-proxy = -x '' goes without any proxy; the variable NO_PROXY names hosts that need none
 -p --proxytunnel = leave it out: -x knows its way, with CONNECT for https; a body goes by -d @FILE
+--socks --socks5 --socks5-hostname = -x socks5://HOST:PORT, or socks5h:// to have it resolve the name
+--post --spider = -d TEXT makes it a POST, as does -X POST; -I asks with HEAD
 --post-data --post-file --body --body-file --body-data = a body goes by -d TEXT or -d @FILE, with POST
--w --write-out --format --csv --export = every report has the times: --metrics-only, or --json - as JSON
--o --output --out --file -O --remote-name -N --no-buffer =
-  leave it out: the body is not kept; --json PATH has the report
+--json-body --data-json --content-type = -d '{…}' is sent as application/json by itself
+-w --write-out --format --output-format --csv --export --export-json --report =
+  every report has the times: --metrics-only, or --json - as JSON
+-o --output --out --file -O --remote-name -N --no-buffer --download = no body is kept; --json PATH reports
 --tag --name --instance = --label TEXT tells this probe from others
 --oneline --one-line --short = --compact prints a line a step
--v --verbose -D --dump-header --headers --show-headers --trace --trace-ascii =
-  leave it out; -i shows the header fields too
+-v --verbose -D --dump-header --headers --show-headers --trace --trace-ascii --debug = -i shows header fields
 -V = --version
---color --no-color --colour --no-colour --no-colors =
-  set the variable NO_COLOR for no colours, FORCE_COLOR for colours
---concurrency --vus --rate --warmup -Z --parallel = one request after the other: no load (wrk, hey, k6)
---threshold --thresholds = --slo KEY=MS is a budget, as total=300 or total.p95=300
---max-errors --fail-on-error = -f makes an error page of any run exit 22
---connect-timeout = use -m, which holds for all of it
---retry = nothing is sent twice: run it again when it exits with 75
+--color --no-color --colour --no-colour = colour follows the variables NO_COLOR and FORCE_COLOR
+--concurrency --vus --rate --limit-rate -Z --parallel = one by one, at full speed: load is for wrk, hey or k6
+--warmup = there is none: with --reuse the first run does not count
+--threshold --budget --max-total --max-ttfb --max-latency --limit --sla --warning --critical --fail-if
+  --fail-above = --slo KEY=MS is a budget, as total=300 or total.p95=300
+--regression --tolerance --max-increase = --slo total=+10% is a budget, with --versus or --baseline
+--max-error --fail-on-error --fail-with-body --fail-early --check-status = -f makes error pages exit 22
+--connect-timeout --read-timeout --request-timeout --dns-timeout --deadline = use -m: it holds for all of it
+--retry --tries = nothing is sent twice: run it again when it exits with 75
 --http2 = leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given
 --http3 -0 --http1.0 --http2-prior-knowledge = only HTTP/2 over TLS and HTTP/1.1 are supported
--1 --tlsv1.2 --tlsv1.3 --tls-max --ciphers = TLS is as this machine's OpenSSL does it, with -k older too
--E --certificate --private-key --pass --passphrase =
+-1 --tlsv1.2 --tlsv1.3 --tls-max --cipher = TLS is as this machine's OpenSSL does it, with -k older too
+-E --certificate --client-cert --client-key --cert-key --private-key --pass --passphrase =
   use --cert PATH and --key PATH; the key's password goes into a file, --key-password-file PATH
 -T --upload-file = use -X PUT -d @FILE; a type goes by -H 'Content-Type: …'
 -F --form = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
 -G --get --data-urlencode = encode it before, the query into the URL: -d sends its data as it is
---max-redirs --max-redirect --max-redirects = this is fixed: -L follows 10 redirects at most
--K --config --limit-rate = there is none here; -H @FILE reads header lines
+--max-redirs --max-redirect = this is fixed: -L follows 10 redirects at most
+-K --config = there is none here; -H @FILE reads header lines
 """
 BARE_FLAGS = "46aBfgGiIjJkLlMnNOpqRsSvVZ#"  # of curl's options of one letter those without a value
 
@@ -2226,7 +2242,7 @@ OPTIONS = {
     "request": (
         ("-X --request --method", "METHOD", f"one of {', '.join(METHODS)}"),
         ("-I --head", "", "the same as -X HEAD"),
-        ("-d --data --data-ascii --data-binary", "DATA", "the body: text, @FILE or @-; joined with &"),
+        ("-d --data --data-ascii --data-binary", "DATA", "POST this: text, @FILE or @-; joined with &"),
         ("--data-raw", "DATA", "the body: text alone, @ means nothing"),
         (
             "-H --header",
@@ -2265,7 +2281,7 @@ OPTIONS = {
         ("--count", "N", f"measure N times, up to {MAX_COUNT} (--versus: {DEFAULT_ROUNDS})"),
         ("--duration", "TIME", "measure for so long, and say what changes"),
         ("--interval", "TIME", "from start to start (1 s; --versus: 0)"),
-        ("--reuse", "", "send every run on the connection of the first"),
+        ("--reuse", "", "send each run on the connection of the one before"),
         ("--all-addresses", "", "measure each address of the name, and compare"),
         ("--versus --vs", "WORDS", "compare with options or a URL in quotes; others go to every side"),
         ("--baseline", "FILE", "compare with an earlier --json of a series"),
@@ -2321,7 +2337,7 @@ EXCLUSIONS = (  # two options that cannot both be given, and why
 SEVERAL = ("--count", "--duration", "--versus", "--baseline")
 SEND_TRACE = "httphases -s -d @FILE -H 'Content-Type: application/json' URL"
 MISTAKEN = (  # an option, how a value begins that is not for it, and what is
-    ("--json", r"\s*[{\[]", "takes a path, where the export is written: a body goes with -d"),
+    *((option, r"@|\s*[{\[]", "writes to a path; a body goes by -d @FILE") for option in EXPORT_OPTIONS),
     ("--otlp", "(?i)https?://", f"takes a path, where traces are written; this sends one: {SEND_TRACE}"),
     *((option, "(?i)https?://", f"takes a path before the URL: {option} - URL") for option in EXPORT_OPTIONS),
     ("-x", r"(?i)(none|off|no|direct)\Z", "takes a proxy: -x '' goes without any"),
@@ -2335,16 +2351,26 @@ NEEDS = (  # an option, those of which it needs one, and why
 )
 
 
+def foreign_hints() -> dict[str, str]:
+    """Return by option of other tools what there is in its place; not needed at every start."""
+    entries = (entry.partition(" =") for entry in re.split(r"\n(?=-)", FOREIGN_OPTIONS.strip()))
+    return {name: " ".join(hint.split()) for names, _, hint in entries for name in names.split()}
+
+
 def instead_of(name: str) -> str:
     """Say what there is in place of an option that does not exist."""
-    for entry in re.split(r"\n(?=-)", FOREIGN_OPTIONS.strip()):
-        names, _, hint = " ".join(entry.split()).partition(" = ")
-        if name in names.split():
-            return hint
-    difflib = optional("difflib")  # only for slips, so not imported at every start
-    known, word = [each[2:] for each in NAMES if each.startswith("--")], name.lstrip("-")[:MAX_NAMED].lower()
-    near = difflib.get_close_matches(word, known, 1, 0.66) if difflib else []
-    return f"did you mean --{near[0]}?" if near else "--help lists the options there are"
+    hints, word = foreign_hints(), name[:MAX_NAMED].lower()
+    hint = hints.get(name, hints.get(name.removesuffix("s")))
+    if hint:
+        return hint
+    near = [word] if word in NAMES else []
+    near = near or [each for each in NAMES if each.startswith(word) or sorted(each) == sorted(word)]
+    difflib = None if near or word.startswith("--no-") else optional("difflib")
+    if difflib:
+        near = difflib.get_close_matches(word, [each for each in NAMES if NAMES[each] != "insecure"], 1, 0.85)
+    return (
+        f"did you mean {' or '.join(near)}?" if 0 < len(near) <= 3 else "--help lists the options there are"
+    )
 
 
 def split_words(words: Iterable[str]) -> Iterator[str]:
@@ -2358,8 +2384,8 @@ def split_words(words: Iterable[str]) -> Iterator[str]:
             if text and text.startswith("-"):
                 word, text = f"{word}={text}", None
             yield from [word] if text is None else [word, text]
-        elif word.startswith("-") and f"-{name}" in NAMES:
-            raise UsageError(f"unrecognized arguments: {name}; did you mean -{name}?")
+        elif re.match("-[A-Za-z]{2}", word) and f"-{name}" in {**foreign_hints(), **NAMES}:
+            raise UsageError(f"unrecognized arguments: {name}: {instead_of(f'-{name}')}")
         elif flags and " " not in word:
             yield from [f"-{letter}" for letter in dict.fromkeys(flags[1])]
             yield f"-{word[flags.end() :]}"
@@ -2383,7 +2409,9 @@ def help_text(width: int) -> str:
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(mask_location(message))
+        names = message.removeprefix("argument ").partition(":")[0]  # what follows may repeat a credential
+        what = "no value" if "ignored" in message else "a value before the URL"
+        raise UsageError(f"{names} takes {what}")
 
     def parse_all(self, argv: Sequence[str] | None, width: int) -> argparse.Namespace:
         """Parse a whole command line; raises UsageError, or Answered by --help, in `width` columns, and
@@ -2458,8 +2486,10 @@ def check_conflicts(args: argparse.Namespace) -> None:
         value = getattr(args, NAMES[option])
         if value is not None and re.match(beginning, value):
             raise UsageError(f"{option} {why}")
-    if not args.url:
-        raise UsageError("no URL given: httphases [OPTIONS] URL; --help shows more")
+    if not args.url:  # an option may have taken it; of a list, the value follows a quote
+        took = [each for each in NAMES if re.match("(?i)(.*')?https?://", str(getattr(args, NAMES[each])))]
+        how = f"{took[0]} takes a value before it" if took else "httphases [OPTIONS] URL; --help shows more"
+        raise UsageError(f"no URL given: {how}")
     urls = [word for word in args.url if re.match("(?i)https?://", word)]
     if args.baseline and any(os.path.isfile(word) for word in args.url):
         advice = "measure with --baseline FILE URL"

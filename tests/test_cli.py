@@ -191,7 +191,7 @@ def test_a_word_too_many_is_a_usage_error_that_repeats_none(call_tool, server):
 def test_a_cluster_of_flags_is_taken_apart(call_tool, server):
     """As people type it: curl -sSLo /dev/null -w '%{time_total}'."""
     result = call_tool("-sSLo", "/dev/null", "-w%{time_total}", server.url())
-    check_usage_error(result, "arguments: -o: leave", "; -w: every report")
+    check_usage_error(result, "arguments: -o: no body", "; -w: every report")
     assert call_tool("-kLf", "--compact", server.url()).code == 0
     assert asked(call_tool, "-LkXPOST").method == "POST"
     assert asked(call_tool, "-d", "-s not an option").body == b"-s not an option"
@@ -212,7 +212,8 @@ def test_an_option_without_its_value_and_a_flag_with_one_are_named(call_tool, se
 
 
 REFUSED_URLS = {  # and what is said of each
-    "example.test/path?q=1": "https://example.test/path?q=1",
+    "localhost.test/path?q=1": "https://localhost.test/path?q=1",
+    **{each: f"'http://{each}'" for each in ("localhost:8801", "127.0.0.1:80/x", "[::1]")},
     "//example.test/x": "https://example.test/x",
     "ftp://example.test/": "ftp",
     **dict.fromkeys(["https:///path", "http://:8080/", "http://?q", "http:"], "host"),
