@@ -249,7 +249,7 @@ __version__ = "4.0.0"
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 2a. Vocabulary. Words and limits, side by side; what one section alone knows of may stand there.
+# 2a. Vocabulary. Words and limits, side by side; what one section alone uses may stand in that section.
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
 LINE_KEYS = ("dns", "connect", "tls", "ttfb", "total")  # of compact and metrics lines
 SLO_KEYS = ("dns", "connect", "tls", "ttfb", "wait", "xfer", "total")
@@ -294,7 +294,7 @@ MAX_TEXT = 2000  # characters of any one text from outside that are shown
 MAX_FOREIGN = 200  # characters of the other side's words inside a message
 MAX_NAMED = 100  # characters of what an error names of a file
 MAX_FIELD = 64 * 1024  # bytes of a header field of the user's: no server takes more
-MAX_KEPT = 2 * MAX_FIELD  # characters of them that are kept until they are masked
+MAX_KEPT = 2 * MAX_FIELD  # characters of the other side's words that are kept until they are masked
 MIN_SECRET = 8  # characters from which on a credential is masked inside a word too
 BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 UPLOAD_PIECE = 64 * 1024  # of an HTTP/2 body; an answer to a PING waits for a piece to be sent
@@ -306,8 +306,8 @@ SHORT_OF_CPU_NS = 2_000_000  # ns that the start waited for a CPU; on an idle ma
 NAPS, NAP_SECONDS = 20, 0.0002  # how many, and seconds of each; three gave part of the gain, ten nearly all
 STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
-LONG_LOOKUP_US, LONG_SEARCH_US = 100_000, 20_000  # us; of one name, of several
-LEAST_QUIET_US = 500_000  # what came later still flows
+LONG_LOOKUP_US, LONG_SEARCH_US = 100_000, 20_000  # us from which on a lookup is slow: of one name, of several
+LEAST_QUIET_US = 500_000  # us without data; after less a response still flows
 LEAST_LEFT_US = 1_000_000  # a phase that had less time is not judged: a SYN is sent again after 1 s
 LARGEST_OPTIONS = 40  # bytes of TCP's options, by which a full segment may be smaller than another
 SMALL_PACKET = 1200  # bytes that get through everywhere: IPv6 does not go below an MTU of 1,280
