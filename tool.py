@@ -300,7 +300,6 @@ BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 UPLOAD_PIECE = 64 * 1024  # of an HTTP/2 body; an answer to a PING waits for a piece to be sent
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
-CLOCK_ERROR_NS = 20_000  # ns by which an instant of the kernel's clock may be off on ours
 WAKE_UP_NS = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
 SHORT_OF_CPU_NS = 2_000_000  # ns that the start waited for a CPU; on an idle machine it waits 0.03-0.7 ms
 NAPS, NAP_SECONDS = 20, 0.0002  # how many, and seconds of each; three gave part of the gain, ten nearly all
@@ -1233,6 +1232,11 @@ def foreign(text: bytes | str) -> str:
         text = decode(text)
     text = text[:MAX_KEPT].replace(FOREIGN_BEGINS, "").replace(FOREIGN_ENDS, "")
     return FOREIGN_BEGINS + text + FOREIGN_ENDS
+
+
+def status_words(response: Response) -> str:
+    """Return a status for a message, with its reason, which HTTP/2 has none of."""
+    return f"{response.status} {foreign(response.reason)}" if response.reason else str(response.status)
 
 
 def shown_words(text: str, secrets: Secrets) -> str:
@@ -2922,12 +2926,6 @@ class Log:
         return found
 
     @property
-    def stale(self) -> bool:
-        """Tell whether the answer came before this request could leave: then it answers another request."""
-        first = self.first_byte
-        return self.kept and first is not None and first < self.start - 2 * CLOCK_ERROR_NS
-
-    @property
     def hop(self) -> int:
         """Return the number of the hop under way, `len(hop_phases)` when all are open."""
         if self.kept:
@@ -2964,11 +2962,6 @@ class Log:
         return PHASES[min(len(over), len(PHASES) - 1)], (self.start, *over)[-1]
 
     @property
-    def phase_start(self) -> int:
-        """Return the start of the phase under way."""
-        return self.phase_at(math.inf)[1]
-
-    @property
     def phase(self) -> str:
         """Return the phase under way."""
         return self.phase_at(math.inf)[0]
@@ -2983,7 +2976,8 @@ class Log:
         ends = list(map(self._us, self.ends))
         reached = len(ends)
         if self.stopped is not None and reached < len(PHASES):
-            ends.append(self._us(max(self.phase_start, self.stopped if self.start else 0)))
+            begun = self.phase_at(math.inf)[1]
+            ends.append(self._us(max(begun, self.stopped if self.start else 0)))
         spans: list[int | None] = [end - start for start, end in zip([0, *ends], ends)]
         dns, connect, tls, wait, xfer = spans + [None] * (len(PHASES) - len(spans))
         send = ttfb = None
@@ -3389,12 +3383,8 @@ def explain_socks5(error: Any, proxy: Proxy) -> NetworkError:
 OLD_SERVER = "The server may be an old one: -k also allows old TLS versions and weak ciphers."
 TLS_SETTINGS = "Look at the TLS settings of both sides (here: of OpenSSL), and at the server's log."
 CHANGED_HINT = "Look at what lies between: a network card, a router or a tunnel changes what passes it."
-BAD_RECORDS = (  # as OpenSSL says it, since 3.2 by the last
-    "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
-    "BAD_RECORD_TYPE",
-    "BAD_DECRYPT",
-    "RECORD_LAYER_FAILURE",
-)
+# As OpenSSL says it, since 3.2 by the last.
+BAD_RECORDS = "DECRYPTION_FAILED_OR_BAD_RECORD_MAC BAD_RECORD_TYPE BAD_DECRYPT RECORD_LAYER_FAILURE".split()
 TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> what it means, and what to try
     "handshake_failure": ("the server accepted nothing we offered", OLD_SERVER),
     "protocol_version": ("the server refused the TLS versions offered", OLD_SERVER),
@@ -4787,16 +4777,16 @@ class Exchange(Stage):
             hint = "" if self.request.url.secure else " Or it speaks TLS there: ask with https://."
             return protocol_error("the server hung up without an answer", CLOSED_EARLY + hint)
         response, words = history.response, reason_of(error).lower()
-        if response and (response.status >= 300 or history.sent is None):  # RFC 9112 section 9.5
-            answer = f"the answer was {response.status} {foreign(response.reason)}"
-            hint = "The answer says why. A server that does not read all of a request resets the connection."
+        if response:
+            answer, hint = f"the answer was {status_words(response)}", CLOSED_EARLY
             if response.status == 407:
                 hint = PROXY_HINTS[407]
+            elif response.status >= 300 or history.sent is None:  # RFC 9112 section 9.5
+                hint = "The answer says why. A server that reads no more of a request resets it."
             message = f"{answer}, then {words} after {history.received} bytes of the body"
             return NetworkError("network", message, hint)
         if history.phase == "xfer":  # from the first byte on
-            where = f"after {history.received} bytes of the body" if response else "within the header"
-            return NetworkError("network", f"{words} {where}", CLOSED_EARLY)
+            return NetworkError("network", f"{words} within the header", CLOSED_EARLY)
         where = "while the request was being sent" if history.sent is None else "before any answer came"
         hint = "The server may have crashed or been restarted, or a device in between cut the connection"
         hint += ": look at its log." if self.request.url.secure else ", or the port speaks TLS: try https://."
@@ -4886,8 +4876,6 @@ class Http1Exchange(Exchange):
         self.reader.stream = stream
         upgrade = "upgrade" in connection_tokens(self.headers) and "upgrade" in field_names(self.headers)
         response = read_head(self.reader, self.log, upgrade)
-        if self.log.stale:
-            raise protocol_error("the answer came before the request: it is none to this one", KEPT_HINT)
         if response.status == 101:
             self.log.response, self.log.done = response, self.log.first_byte
             return
@@ -5266,7 +5254,9 @@ class Http2Exchange(Exchange):
         if kind in (DATA, WINDOW_UPDATE, RST_STREAM) and 0 < stream < self.reader.newest_stream:
             return True  # late, for an earlier request (section 5.1, closed)
         if kind == RST_STREAM and stream == self._stream and len(payload) == 4:
-            raise self._reset(http2_error(payload))
+            code = http2_error(payload)
+            hint = CUT_HINT if code == "NO_ERROR" else RESET_HINTS.get(code, CODE_HINT)
+            raise protocol_error(f"the server reset the HTTP/2 stream ({code})", hint)
         if kind == GOAWAY and stream == 0 and len(payload) >= 8:
             self._go_away(payload)
             return True
@@ -5322,10 +5312,6 @@ class Http2Exchange(Exchange):
                 more = self.reader.skip_data(self._stream)
             self.log.received += more
         self.reader.return_credit(length + more)
-
-    def _reset(self, code: str) -> NetworkError:
-        hint = CUT_HINT if code == "NO_ERROR" else RESET_HINTS.get(code, CODE_HINT)
-        return protocol_error(f"the server reset the HTTP/2 stream ({code})", hint)
 
     def _go_away(self, payload: bytes) -> None:
         """Fail where the server will not answer our stream (RFC 9113 section 6.8); else keep what it says."""
@@ -5758,7 +5744,7 @@ class Tunnel(Hop):
             logins = b", ".join(values_of(response.headers, "proxy-authenticate")).lower()
             if response.status == 407 and logins and b"basic" not in logins:
                 hint = "The proxy wants another login (NTLM, Negotiate, …): httphases knows only Basic."
-            answer = f"{response.status} {foreign(response.reason)}"
+            answer = status_words(response)
             for name in ("proxy-status", "x-squid-error", "location"):
                 said = response.get(name)
                 answer += f" ({name}: {foreign(said)})" if said else ""
@@ -8161,7 +8147,8 @@ def status_text(state: RunState) -> str:
     history = current and current.log.copy()
     if not (current and history and history.start):
         return ""
-    phase, spent = history.phase, max(1, time.perf_counter_ns() - history.phase_start)
+    phase, begun = history.phase_at(math.inf)
+    spent = max(1, time.perf_counter_ns() - begun)
     text = f"step {current.number}: {phase} {spent / 1e9:.1f} s"
     if phase == "xfer" and history.received:
         text += f", {amount_text(history.received, None, spent // 1000)}"

@@ -226,6 +226,7 @@ def reset_after(known: bytes, last: bytes) -> Script:
     return script
 
 
+CUT_DATA = frame(DATA, b"x", length=9)
 ENDS = [
     case("a body for HEAD", HELLO, options=("-X", "HEAD"), says="to HEAD, 200, has a body of 6 bytes"),
     case("GOAWAY and silence", head() + goaway(1, 11), "timeout", says="before that the server closed"),
@@ -237,7 +238,7 @@ ENDS = [
     case("a close inside DATA", answer(head() + frame(DATA, b"hello\n", length=99), hold=False), size=6),
     case("a reset behind GOAWAY", reset_after(goaway(1, 11), b""), says="ENHANCE_YOUR_CALM"),
     case("a reset before the head", reset_after(b"", b""), "network", phase="wait"),
-    case("a reset inside DATA", reset_after(head(), frame(DATA, b"x", length=9)), "network", size=1),
+    case("a reset inside DATA", reset_after(head(), CUT_DATA), "network", size=1, says="was 200, then con"),
 ]
 
 CODES = {
