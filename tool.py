@@ -6817,15 +6817,17 @@ def count_traits(steps: Sequence[Step]) -> Counted:
 
 def find_companion(these: Counted, others: Counted) -> Companion | None:
     """Return what nearly all of these have and hardly any of the others, where chance would seldom part them
-    so by any of the fields that vary: what parts them best, of several the shortest.
+    so by any of the fields that can, since one of their values is as frequent as that takes. Of several it is
+    what parts them best, then the shortest.
     """
-    every = these.runs + others.runs
-    fields = {pair[0] for pair, count in these.having.items() if count + others.having[pair] < every}
+    least, most = MOST * these.runs, these.runs + FEW * others.runs
+    every = ((pair[0], count + others.having[pair]) for pair, count in these.having.items())
+    fields = {name for name, count in every if least <= count <= most}
     found = []
     for pair, having in these.having.items():
         counts = (having, others.having[pair], these.runs, others.runs)
-        distinct = having >= MOST * these.runs and counts[1] <= FEW * others.runs
-        if pair[0] in fields and distinct and chance_of_parting(*counts) * len(fields) <= LEAD_RISK:
+        distinct = having >= least and counts[1] <= FEW * others.runs
+        if distinct and chance_of_parting(*counts) * len(fields) <= LEAD_RISK:
             found.append(Companion(*pair, *counts))
     return min(
         found,
