@@ -5,8 +5,8 @@ starts, and is gone when the block ends.
 - `http_server(routes)`: an ordinary HTTP/1.1 server with a delay for each phase and a record of the requests.
 - `dns_server(zone)`: answers (late, or never) for names; used with `run_tool(..., resolver=server.address)`.
 - `black_hole()`, `refused_port()`: addresses where no connection comes about.
-- `http2_server`, `http_proxy`, `socks5_proxy`: programs nobody here wrote (hypercorn, proxy.py, tiny-proxy);
-  `debian_program` runs those of the system, such as nginx.
+- `http2_server`, `http_proxy`, `socks5_proxy`, `nginx`: programs nobody here wrote (hypercorn, proxy.py,
+  tiny-proxy, and the system's nginx).
 """
 
 from __future__ import annotations
@@ -764,21 +764,6 @@ if __name__ == "__main__":
     asyncio.run(serve(Path(sys.argv[2]), *sys.argv[3:]))
 
 
-@contextlib.contextmanager
-def debian_program(name: str, arguments: list[Any], port: int, log: Path) -> Iterator[None]:
-    """Run a server program of the system on `port` for the length of the block; skip where it is missing."""
-    program = shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
-    if not program:
-        skip(f"{name} is not installed")
-    with started([program, *arguments], log, None) as process:
-        give_up = time.monotonic() + PATIENCE_WITH_PROGRAMS
-        while not accepts(port):
-            if process.poll() is not None or time.monotonic() > give_up:
-                skip(f"{name} does not start here: {log.read_text(errors='replace')[-300:]}")
-            time.sleep(0.02)
-        yield
-
-
 NGINX = """
 daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log; worker_processes 1;
 events {{}}
@@ -793,9 +778,17 @@ http {{
 
 @contextlib.contextmanager
 def nginx(folder: Path, port: int, *blocks: str) -> Iterator[Any]:
-    """Run nginx with these server blocks, of which one listens on `port`."""
+    """Run nginx with these server blocks, of which one listens on `port`; skip where it is missing."""
+    program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
+    if not program:
+        skip("nginx is not installed")
     text = NGINX.format(folder=folder, blocks="\n".join(f"server {{ {block} }}" for block in blocks))
     (folder / "nginx.conf").write_text(("user root;" if os.geteuid() == 0 else "") + text)
-    settings = ["-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"]
-    with debian_program("nginx", settings, port, folder / "out.log") as program:
-        yield program
+    command = [program, "-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"]
+    with started(command, folder / "out.log", None) as process:
+        give_up = time.monotonic() + PATIENCE_WITH_PROGRAMS
+        while not accepts(port):
+            if process.poll() is not None or time.monotonic() > give_up:
+                skip(f"nginx does not start here: {(folder / 'out.log').read_text(errors='replace')[-300:]}")
+            time.sleep(0.02)
+        yield

@@ -11,7 +11,7 @@ import pytest
 from checks import flat
 from conftest import PATIENCE, has
 from inside import tool
-from screens import SGR, cells, lines_of
+from screens import SGR, lines_of
 from servers import Reply, http_server, redirect, refused_port, scripted
 
 SIDE = re.compile("[│|]")
@@ -157,19 +157,6 @@ def test_only_tones_that_any_background_shows_are_used_and_nothing_is_faint(run_
     for phase, code in {"dns": 36, "tls": 35, "xfer": 32}.items():
         assert f"\x1b[{code}m{phase}" in out
     assert "│ wait " in out, "it has the terminal's own colour"
-
-
-# --- frames ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.needs("rich")
-@pytest.mark.parametrize("columns", [60, 200])
-def test_all_frames_of_a_report_are_as_wide_as_the_terminal_but_not_beyond_120(run_tool, chain, columns):
-    for series in ([], ["--count", "3", "--interval", "0"]):
-        words = ("-L", "--slo", "total=9000", *series, chain.url())
-        lines = lines_of(run_tool(*words, terminal="out", columns=columns).out)
-        frames = [line.rstrip("\r") for line in lines if line.startswith(("╭", "╰", "├", "│"))]
-        assert {cells(line) for line in frames} == {min(columns, 120)}
 
 
 # --- the chain ------------------------------------------------------------------------------------

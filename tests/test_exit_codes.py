@@ -35,22 +35,6 @@ UNWRITABLE = ["--json", "/nowhere/at/all.json"]
 FULL = ["--json", "/dev/full"]
 
 
-CONDITIONS = [
-    ("/404", [], 0),
-    ("/404", ["--fail"], 22),
-    ("/", VIOLATED, 4),
-    ("/", UNWRITABLE, 73),
-    ("/loop", ["-L"], 47),
-    ("/broken", [], 75),
-    ("/", ["--slo", "total"], 64),
-]
-
-
-@pytest.mark.parametrize(("path", "options", "code"), CONDITIONS)
-def test_each_condition_ends_the_process_with_its_code(run_tool, site, path, options, code):
-    assert run_tool("--compact", *options, site.url(path)).code == code
-
-
 def test_with_fail_a_status_from_400_on_is_22_and_the_final_response_counts(call_tool, site):
     for path, code in (("/", 0), ("/399", 0), ("/400", 22), ("/999", 22), ("/to-404", 0)):
         assert call_tool("-f", "--compact", site.url(path)).code == code

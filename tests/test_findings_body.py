@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from checks import flat
+from checks import EDGE, flat
 from frames import DATA, Conversation, headers, settings, window
 from laboratory import RTT, by_id, costs, on_a_path
 from paths import ANY, FAR, Rule
@@ -112,8 +112,9 @@ def test_an_upload_that_nobody_reads_is_held_back_by_tcp(call_tool, tmp_path):
 
     (tmp_path / "body").write_bytes(b"x" * length)
     with scripted(script) as server:
-        found = by_id(ask(call_tool, "-d", f"@{tmp_path / 'body'}", server.url()))
-    window = found["tcp_window"]
+        step = ask(call_tool, "-d", f"@{tmp_path / 'body'}", server.url())
+    found, window = by_id(step), by_id(step)["tcp_window"]
+    assert min(step["timing"]["wait_ms"], step["timing"]["send_ms"]) >= 500 - EDGE
     assert (window["phase"], window["certainty"]) == ("wait", "seen")
     assert window["text"].startswith("the server's TCP window held the upload back for ")
     assert "server" not in found

@@ -9,7 +9,6 @@ import struct
 
 import pytest
 
-import servers
 from checks import EDGE
 from conftest import PATIENCE
 from frames import (
@@ -31,7 +30,6 @@ from frames import (
     frame,
 )
 from inside import failure, here, only_step, tool
-from servers import free_port
 
 pytestmark = [pytest.mark.needs("h2")]
 
@@ -73,20 +71,6 @@ def test_http2_can_be_refused_and_without_h2_it_is_not_offered(run_tool, ask, ht
     assert (step["network"]["alpn"], step["response"]["http_version"]) == ("http/1.1", "HTTP/1.1")
     result = run_tool("--json", "-", "--cacert", authority.file, http2.url(), without=("h2",))
     assert only_step(result)["response"]["http_version"] == "HTTP/1.1"
-
-
-def test_nginx_sends_five_megabytes_and_answers_before_it_has_the_whole_upload(authority, tmp_path):
-    (tmp_path / "big").write_bytes(b"x" * 5_000_000)
-    port, pem = free_port(), authority.certificate()
-    listen = f"listen 127.0.0.1:{port} ssl http2; ssl_certificate {pem}; ssl_certificate_key {pem};"
-    rules = f"root {tmp_path}; client_max_body_size 100m; location = /early {{ return 413; }}"
-    words = ["--cacert", authority.file, f"https://127.0.0.1:{port}"]
-    with servers.nginx(tmp_path, port, listen + rules):
-        response = only_step(here(*words[:2], words[2] + "/big"))["response"]
-        early = only_step(here("-d", f"@{tmp_path / 'big'}", *words[:2], words[2] + "/early"))["response"]
-    assert (response["http_version"], response["bytes"]) == ("HTTP/2", 5_000_000)
-    assert response["server"].startswith("nginx")
-    assert early["status"] == 413
 
 
 # --- what the client says -------------------------------------------------------------------------

@@ -28,15 +28,8 @@ BUILD_PATIENCE = 300.0
 def command(*words: object, patience: float = PATIENCE) -> str:
     """Run a command that has to succeed, without PYTHONPATH and far from the sources; return its stdout."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [os.fspath(word) if isinstance(word, Path) else str(word) for word in words],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=patience,
-        env=env,
-        cwd="/",
-    )
+    settings = {"timeout": patience, "env": env, "cwd": "/", "text": True}
+    done = subprocess.run([str(word) for word in words], check=False, capture_output=True, **settings)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -37,15 +37,9 @@ def run(base_environment, trap) -> Callable[..., str]:
 
     def start(*words: str, codes: tuple[int, ...], env: dict[str, str] | None = None) -> str:
         with open(trap / "tool.py", "rb") as source:
-            done = subprocess.run(
-                [sys.executable, *words],
-                check=False,
-                capture_output=True,
-                cwd=trap,
-                env={**base_environment, **(env or {})},
-                stdin=source,
-                timeout=PATIENCE,
-            )
+            settings = {"cwd": trap, "env": {**base_environment, **(env or {})}, "timeout": PATIENCE}
+            command = [sys.executable, *words]
+            done = subprocess.run(command, check=False, capture_output=True, stdin=source, **settings)
         assert done.returncode in codes, done.stderr
         ran = trap.parent / "ran"
         return ran.read_text() if ran.exists() else ""

@@ -39,21 +39,16 @@ def targets(http2, tls):
         yield {"http": plain.url, "https": secure.url, "http2": http2.url}
 
 
+ROADS = """
+http to http, http to https, http to http2, https to http, https to http2, socks5 to http, socks5 to https,
+socks5h to http2
+"""
+
+
 @pytest.mark.needs("h2")
-@pytest.mark.parametrize(
-    ("road", "target"),
-    [
-        ("http", "http"),
-        ("http", "https"),
-        ("http", "http2"),
-        ("https", "http"),
-        ("https", "http2"),
-        ("socks5", "http"),
-        ("socks5", "https"),
-        ("socks5h", "http2"),
-    ],
-)
-def test_every_road_leads_to_every_target(roads, targets, authority, road, target):
+@pytest.mark.parametrize("way", ROADS.replace("\n", " ").strip().split(", "))
+def test_every_road_leads_to_every_target(roads, targets, authority, way):
+    road, target = way.split(" to ")
     step = only_step(here("--cacert", authority.file, "-x", roads[road], targets[target](host="127.0.0.1")))
     network, timing = step["network"], step["timing"]
     assert (step["response"]["status"], step["response"]["bytes"]) == (200, 6)
@@ -323,18 +318,8 @@ def test_a_bad_certificate_of_the_target_in_a_tunnel_is_a_tls_failure(authority,
 
 # --- SOCKS replies --------------------------------------------------------------------------------
 
-REPLIES = {
-    1: "general",
-    2: "not allowed",
-    3: "network unreachable",
-    4: "host unreachable",
-    5: "refused",
-    6: "ttl",
-    7: "command not supported",
-    8: "address type",
-    9: "",
-    255: "",
-}
+REPLIES = ["general", "not allowed", "network unreachable", "host unreachable", "refused", "ttl"]
+REPLIES += ["command not supported", "address type", "", ""]  # from 1 on; nobody has a word for 9 and 10
 
 
 def test_a_socks_reply_is_a_refusal_in_its_own_words():
@@ -342,7 +327,7 @@ def test_a_socks_reply_is_a_refusal_in_its_own_words():
         socks_request(peer)
         peer.send(bytes([5, code, 0, 1, 0, 0, 0, 0, 0, 0]))
 
-    for code, words in REPLIES.items():
+    for code, words in enumerate(REPLIES, 1):
         with scripted(script) as proxy:
             result = here("-x", f"socks5h://127.0.0.1:{proxy.port}", "http://127.0.0.1:1/")
         message = failure(result, "proxy", "connect")["error"]["message"]

@@ -5,8 +5,6 @@ The phases of each document that is read add up to its total, so that no other p
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 
 from checks import EDGE, exact, parse_compact
@@ -88,20 +86,6 @@ def test_every_step_makes_its_own_lookup(run_tool):
     check_delay(result, "dns", step=0)
     check_delay(result, "dns", step=1)
     assert server.accepted == 2
-
-
-def test_a_server_that_is_slow_to_take_the_upload_is_a_long_wait_and_a_long_send(run_tool, tmp_path):
-    (tmp_path / "body").write_bytes(b"x" * 20_000_000)
-
-    def script(peer):
-        peer.sock.recv(1, socket.MSG_PEEK)  # the client has begun to send
-        peer.wait(DELAY)
-        peer.read_request()
-        peer.send(f"{OK}{EMPTY}")
-
-    with scripted(script) as server:
-        timing = check_delay(run_tool("--json", "-", "-d", f"@{tmp_path / 'body'}", server.url()), "wait")
-    assert timing["send_ms"] >= DELAY * 1000 - EDGE
 
 
 # --- phases that do not apply ---------------------------------------------------------------------

@@ -271,20 +271,9 @@ def test_a_side_knows_the_secrets_of_the_others(call_tool, tmp_path):
     assert shown.count("*** and ***") >= 4
 
 
-BAD_WORDS = [
-    f"X-Token: {SECRET}",
-    f"--cert /nofile.pem:{SECRET}",
-    f"-H 'A B: {SECRET}'",
-    f"-x 'http://bob:x/{SECRET}@h'",
-    f"http://bob:{SECRET}@127.0.0.1/",
-    f"--hedaer={SECRET}",
-    f"-H 'X-Token: {SECRET}",
-    f"-H 'X-Token: {SECRET}' --count 3",
-]
-
-
 def test_no_usage_error_shows_a_secret(call_tool, server):
-    for words in BAD_WORDS:
+    """Here those that a side alone can make; the others are in test_secrets.py."""
+    for words in (f"-H 'X-Token: {SECRET}", f"-H 'X-Token: {SECRET}' --count 3", f"--cert /no.pem:{SECRET}"):
         result = call_tool(server.url(), "--vs", words)
         check_usage_error(result, "--versus 1: ")
         assert SECRET not in result.err, words

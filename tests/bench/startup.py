@@ -1,4 +1,4 @@
-"""Compare what whole processes take: httphases, the bare interpreter, curl and the program's peers.
+"""Compare what whole processes take: httphases, the bare interpreter and curl.
 
 The floor is an interpreter that imports what any such program needs. The URLs lead to a server on loopback
 that answers at once; its certificate is trusted through SSL_CERT_DIR, which leaves the CA bundle of the host
@@ -56,11 +56,7 @@ def list_cases(python: str, program: str, urls: dict[str, str]) -> dict[tuple[st
                 label = f"{Path(file).name} {mode}" + (f" ({look})" if mode == "waterfall" else "")
                 if Path(file).is_file():
                     cases[label, scheme] = [python, file, *flags, url]
-        for peer, flags in (("curl", ["-sS"]), ("httptap", []), ("httpstat", [])):
-            beside = Path(python).with_name(peer)
-            found = str(beside) if beside.is_file() else shutil.which(peer)
-            if found:
-                cases[peer, scheme] = [found, *flags, url]
+        cases["curl", scheme] = [*common.find_programs("curl"), "-sS", url]
     if common.ARCHIVE.is_file():
         first = [python, str(common.ARCHIVE), "--metrics-only", urls["http"]]
         cases["httphases.pyz metrics-only, first run", "http"] = first
@@ -82,7 +78,6 @@ def main() -> None:
     debian = "/usr/bin/python3"
     default = debian if Path(debian).exists() else sys.executable
     options = common.parse_arguments("Compare start-up: wall and CPU time, peak memory.", 20, default)
-    common.find_programs("curl")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         urls = start_servers(folder)
@@ -101,11 +96,9 @@ def main() -> None:
         wall = [f"{cost.wall:.1f}", common.ratio(cost.wall, floor.wall)]
         cpu = [f"{cost.cpu:.1f}", common.ratio(cost.cpu, floor.cpu)]
         rows.append([*case, *wall, *cpu, f"{cost.peak:.1f}"])
-    absent = [name for name in ("httptap", "httpstat") if (name, "http") not in cases]
-    absent += [] if common.ARCHIVE.is_file() else ["dist/httphases.pyz"]
     print(f"{options.python}, medians of {options.rounds} interleaved runs")
-    if absent:
-        print(f"not here, so not measured: {', '.join(absent)}")
+    if not common.ARCHIVE.is_file():
+        print("not here, so not measured: dist/httphases.pyz")
     common.print_table(["program", "URL", "wall ms", "of floor", "CPU ms", "of floor", "peak MiB"], rows)
 
 
