@@ -10259,14 +10259,10 @@ EXPORTS: dict[str, Callable[[Report], Iterable[bytes]]] = {
 
 def import_ahead(options: Options) -> bool:
     """Import what is needed later, when the archive may have been replaced; tell if rich draws."""
-    without_proxy = options.environ.get("no_proxy") or options.environ.get("NO_PROXY")
-    budgets = options.thresholds or options.allowances or options.cert_days
-    draws = options.style == "waterfall" or bool(options.style == "compact" and budgets)
-    follows = options.follow or any(side.options.follow for side in options.sides)
     if options.exports:
         optional("json")
-    if follows and without_proxy:
-        optional("ipaddress")  # for a host that a redirect leads to
+    budgets = options.thresholds or options.allowances or options.cert_days
+    draws = options.style == "waterfall" or bool(options.style == "compact" and budgets)
     return draws and has_rich()
 
 
