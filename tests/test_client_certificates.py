@@ -117,6 +117,17 @@ def test_a_connection_that_is_cut_for_want_of_a_certificate_says_that_first(auth
     )
 
 
+@pytest.mark.parametrize(("version", "trust"), [("TLSv1_2", "--cacert"), ("TLSv1_3", "-k")])
+def test_without_a_certificate_that_a_server_requires_the_step_fails(authority, version, trust):
+    """In TLS 1.3 the refusal comes when the client has finished its handshake; in 1.2 the alert says less."""
+    words = (trust, authority.file) if trust == "--cacert" else (trust,)
+    with remembering(asking(authority, version, ssl.CERT_REQUIRED)) as (server, _):
+        step = failure(here("-m", "10", *words, server.url()), "tls")
+    assert "requires a client certificate" in step["error"]["message"]
+    assert "--cert PATH" in step["error"]["hint"] and "--key" in step["error"]["hint"]
+    assert (step["network"]["ip"], step["network"]["client_cert"]) == ("127.0.0.1", None)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_server_that_requires_a_certificate_sees_it(authority, holder, version):
     with remembering(asking(authority, version, ssl.CERT_REQUIRED)) as (server, seen):

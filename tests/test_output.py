@@ -15,12 +15,11 @@ ESCAPE = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")
 
 @pytest.fixture
 def site():
-    """Serve /start → /end, and an error."""
+    """Serve a page, and /start → /end."""
     routes = {
         "/": Reply(body=b"hello", headers=[("Content-Type", "text/x-test; charset=utf-8")]),
         "/start": redirect("/end", 307),
         "/end": Reply(body=b"end"),
-        "/missing": Reply(404, b"none", reason="Not Here"),
     }
     with http_server(routes) as server:
         yield server

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 
 import pytest
@@ -192,24 +191,6 @@ def test_an_answer_that_came_before_a_reset_is_said_first_in_every_form(call_too
         assert result.code == 75 and f"the answer was {status}, then connection " in text
         assert "look at its log" not in text
         assert ("Give the proxy a user name" in text) is (through and style != ("--compact",))
-
-
-def test_credentials_are_percent_decoded_for_an_http_proxy():
-    def script(peer):
-        seen.append(peer.read_request().values("Proxy-Authorization"))
-        peer.send("HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")
-
-    for userinfo, pair in (
-        ("us%20er:p%40s%3As%2Fw%25", (b"us er", b"p@s:s/w%")),
-        ("%C3%BC:%FF", (b"\xc3\xbc", b"\xff")),
-        ("user:", (b"user", b"")),
-        (":secret", (b"", b"secret")),
-    ):
-        seen = []
-        with scripted(script) as proxy:
-            result = here("-x", f"http://{userinfo}@127.0.0.1:{proxy.port}", "https://a.test/")
-            assert "refused the user name and password" in result.err
-        assert seen == [["Basic " + base64.b64encode(b":".join(pair)).decode()]]
 
 
 @pytest.mark.parametrize(

@@ -206,21 +206,6 @@ def test_a_store_that_never_ends_is_given_up_with_the_time(run_tool, tls, tmp_pa
     check_usage_error(result, "SSL_CERT_FILE", "within 1 s")
 
 
-# --- client certificates --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("version", "options"), [("TLSv1_2", ()), ("TLSv1_3", ("-k",))])
-def test_a_server_that_requires_a_client_certificate_is_a_tls_failure(visit, authority, version, options):
-    """In TLS 1.3 the refusal comes when the client has finished its handshake; in 1.2 the alert says less."""
-    context = limited(authority, version)
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(authority.file)
-    step = failure(visit(context, *options), "tls")
-    assert "requires a client certificate" in step["error"]["message"]
-    assert "--cert PATH" in step["error"]["hint"] and "--key" in step["error"]["hint"]
-    assert (step["network"]["ip"], step["network"]["client_cert"]) == ("127.0.0.1", None)
-
-
 # --- handshakes that go wrong ---------------------------------------------------------------------
 
 ALERTS = {

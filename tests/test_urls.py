@@ -88,6 +88,8 @@ PROXIES = {
     "socks5h://p.test/": ("socks5h", "p.test", 1080, None, None),
     "u:p@p.test:81": ("http", "p.test", 81, b"u", b"p"),
     "http://u@p.test": ("http", "p.test", 80, b"u", None),
+    "http://u:@p.test": ("http", "p.test", 80, b"u", b""),
+    "http://:p%FF@p.test": ("http", "p.test", 80, b"", b"p\xff"),
     "http://us%20er:p%40s%3As%2F%25@p.test": ("http", "p.test", 80, b"us er", b"p@s:s/%"),
     "http://u:p\udce4 q@p.test": ("http", "p.test", 80, b"u", b"p\xe4 q"),
     "http://ü:a:b@s@münchen.test": ("http", "xn--mnchen-3ya.test", 80, "ü".encode(), b"a:b@s"),
