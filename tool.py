@@ -7164,7 +7164,7 @@ def judge_all(options: Options, own: Sequence[Run], comparisons: Sequence[Compar
     """
     judgements, certificates = [], []
     answered = any(run.judged for run in own)
-    if answered or any("." in key for key in options.thresholds):
+    if answered:  # a dead host is no slow one
         judgements += [judge_time(key, budget, own) for key, budget in options.thresholds.items()]
     for found in (each for each in comparisons if each.own.variant == own[0].turn.variant):
         judgements += [judge_allowance(*budget, found) for budget in sorted(options.allowances.items())]
@@ -9307,11 +9307,13 @@ def allowance_texts(verdict: Verdict) -> Iterator[str]:
     """Show the differences that relative budgets were held against, with their intervals."""
     for each in verdict.judgements:
         if each.allowance and each.difference:
-            size, low, high = (f"{ms:+.1f}".replace("-", "−") for ms in each.difference)
+            _, least, _ = each.difference
+            percent = each.allowance.percent and each.baseline > max(0, -least)  # else it says nothing
+            unit, per_ms = ("%", 100 / each.baseline) if percent else ("ms", 1.0)
+            size, low, high = (f"{ms * per_ms:+.1f}".replace("-", "−") for ms in each.difference)
             where = f" at {each.variant}" if each.variant else ""
-            allowed = f"{each.threshold - each.baseline:+.1f} ms"
-            allowed += f" ({plain_number(each.allowance.amount)} %)" if each.allowance.percent else ""
-            yield f"{each.key}{where}: {size} ms ({low} to {high}), allowed {allowed}"
+            allowed = f"+{plain_number(each.allowance.amount)} {'%' if each.allowance.percent else 'ms'}"
+            yield f"{each.key}{where}: {size} {unit} ({low} to {high} {unit}), allowed {allowed}"
 
 
 def slo_panel(verdict: Verdict, report: Report) -> Panel:

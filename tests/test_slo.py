@@ -295,3 +295,10 @@ def test_malformed_budgets_on_statistics_are_refused_and_nothing_is_sent(call_to
         result = call_tool("--metrics-only", *options, "--slo", budget, server.url())
         check_usage_error(result, "SLO Error", words)
     assert server.accepted == 0
+
+
+def test_a_series_of_a_dead_host_is_not_judged(call_tool):
+    with refused_port() as port:
+        words = ("--count", 2, "--interval", 0, "--slo", "ttfb.max=9000,total=9000")
+        result = call_tool("--json", "-", *words, f"http://127.0.0.1:{port}/")
+    assert result.code == 75 and "slo" not in result.json()["summary"] and "SLO" not in result.err

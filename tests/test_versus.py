@@ -548,7 +548,7 @@ def test_the_outcome_of_a_gate_is_in_panel_lines_and_json(measure, server):
     lines, _ = measure(*words, "--metrics-only")
     slo, [found] = document["summary"]["slo"], document["comparisons"]
     assert (slo["pass"], slo["violations"], slo["not_judged"]) == (True, [], [])
-    told = r"SLO: pass .*total at B: \S+ ms \((\S+) to (\S+)\), allowed \+90000.0 ms"
+    told = r"SLO: pass .*total at B: \S+ ms \((\S+) to (\S+) ms\), allowed \+90000 ms"
     ends = [float(end.replace("−", "-")) for end in re.search(told, flat(drawn.out)).groups()]
     assert ends == pytest.approx(found["total_ms"]["ci95_ms"], abs=0.51)
     assert all(line.endswith(" slo=pass") for line in lines.out.splitlines()[-2:])

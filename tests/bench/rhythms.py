@@ -124,7 +124,7 @@ def lead_row(name: str, held: float, fields: int, rounds: int) -> list[str]:
                     values.append(("x-backend", b"c" if has else b"a"))
                 steps[run] = step._replace(response=step.response._replace(headers=tuple(values)))
             parts = [[step for run, step in enumerate(steps) if (run in slow) == wanted] for wanted in (1, 0)]
-            lead = tool.find_companion(*parts)
+            lead = tool.find_companion(*map(tool.count_traits, parts))
             found += lead is not None and (not held or lead.name == "x-backend")
         row.append(f"{100 * found / rounds:.2f}")
     return row
