@@ -3542,8 +3542,7 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
     elif failure.code not in (18, 19):
         hint += " Or the server does not send all its intermediate certificates."
     unknown = f"the issuer of {foreign(certificate_name(last))} is unknown{issuer}"
-    message = VERDICTS.get(failure.code, unknown)
-    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
+    return NetworkError("tls", VERDICTS.get(failure.code, unknown), f"{hint} {INSECURE_HINT}")
 
 
 def tls_reason(failure: TlsFailure) -> str:
@@ -3561,12 +3560,12 @@ def tls_reason(failure: TlsFailure) -> str:
     return alert[1].lower() if alert else reason
 
 
-def tls_words(reason: str, failure: TlsFailure) -> tuple[str, str]:
-    """Return what a TLS failure means, and what to try."""
-    usual = f"TLS failed: {reason.lower().replace('_', ' ')}"
+def alert_error(failure: TlsFailure) -> NetworkError:
+    """Say what an error of OpenSSL means, or an alert of the other side, whose name stays beside it."""
+    reason, sent = tls_reason(failure), failure.client_cert
+    usual, alert = f"TLS failed: {reason.lower().replace('_', ' ')}", ""
     if reason == reason.lower():
-        usual = "the server broke off"
-    sent = failure.client_cert
+        usual, alert = "the server broke off", f" (alert {reason})"
     if reason == "handshake_failure" and "wanted" in failure.stream.tap.happened and not sent:
         reason = "certificate_required"  # TLS 1.2 has no alert for it
     words, hint = TLS_FAILURES.get(reason, (usual, TLS_SETTINGS))
@@ -3575,7 +3574,7 @@ def tls_words(reason: str, failure: TlsFailure) -> tuple[str, str]:
         hint = CLIENT_CERT_HINTS[sent]
     elif hint == OLD_SERVER and failure.options.insecure:
         hint = TLS_SETTINGS
-    return words, hint
+    return NetworkError("tls", words + alert, hint)
 
 
 def explain_tls(failure: TlsFailure) -> NetworkError:
@@ -3593,11 +3592,7 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
         where, who = f"http://{place_text(*failure.place)}", "it" if failure.proxy else "the server"
         ask = f"give it as -x {where}" if failure.proxy else f"ask for {where}/"
         return NetworkError("tls", f"{who} does not speak TLS here", f"For plain HTTP {ask}.")
-    reason = tls_reason(failure)
-    words, hint = tls_words(reason, failure)
-    if reason == reason.lower():  # the name of the other side's alert stays beside what it means
-        words = f"{words} (alert {reason})"
-    return NetworkError("tls", words, hint)
+    return alert_error(failure)
 
 
 # ---------------------------------------------------------------------------------------------------------
