@@ -2248,11 +2248,7 @@ OPTIONS = {
         ("-I --head", "", "the same as -X HEAD"),
         ("-d --data --data-ascii --data-binary", "DATA", "POST this: text, @FILE or @-; joined with &"),
         ("--data-raw", "DATA", "the body: text alone, @ means nothing"),
-        (
-            "-H --header",
-            "'NAME: VALUE'",
-            "a header; @FILE has lines of them, and keeps a token out of ps; repeatable",
-        ),
+        ("-H --header", "'NAME: VALUE'", "a header; @FILE has lines, and keeps tokens out of ps; repeatable"),
         ("-A --user-agent", "TEXT", "the same as -H 'User-Agent: TEXT'"),
         ("-e --referer", "URL", "the same as -H 'Referer: URL'"),
         ("-b --cookie", "'NAME=VALUE'", "the same as -H 'Cookie: NAME=VALUE'"),
@@ -2310,10 +2306,7 @@ OPTIONS = {
         ("--slo-file", "PATH", "the same from a file, one a line; --slo wins"),
         ("--cert-days", "N", "exit 4 if a certificate ends in less than N days"),
     ),
-    "about": (
-        ("-h --help", "", "show this and exit"),
-        ("--version", "", "show the version and exit"),
-    ),
+    "about": (("-h --help", "", "show this and exit"), ("--version", "", "show the version and exit")),
 }
 # Each value of these counts, as of `AppendData`; of all others the last.
 COLLECTED = ("-H", "-b", "--url", "--resolve", "--slo", "--versus")
@@ -5162,7 +5155,8 @@ class Http2Exchange(Exchange):
             while not self._ended:
                 self._read_frame()
                 asked = self.log.sent is not None or self._given_up
-                if asked and self.log.received == self._length and not self.reader.left:
+                came = self._length is not None and self.log.received >= self._length
+                if asked and came and not self.reader.left:
                     self._ended = True
         except (EOFError, OSError) as stopped:
             if self.reader.goaway:
