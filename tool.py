@@ -10132,14 +10132,11 @@ def run_lines(run: Run, style: str, turn: Turn | None) -> list[str]:
 
 def write_report(report: Report, stream: Any, rich: bool) -> None:
     """Print the report in the chosen style; raises OSError."""
-    options = report.options
-    lines: list[str] = []
+    options, run = report.options, report.only_run
     if options.style != "waterfall":
-        if report.only_run:
-            lines = run_lines(report.only_run, options.style, None)
-        if options.baseline or not report.only_run:
-            lines += summary_lines(report, options.style == "compact")
-    stream.write("".join(visible(line) + "\n" for line in lines))
+        summaries = summary_lines(report, options.style == "compact")
+        lines: Iterable[str] = run_lines(run, options.style, None) if run else summaries
+        stream.write("".join(visible(line) + "\n" for line in lines))
     if options.style != "metrics":
         painter = choose_painter(stream, options.environ, rich)
         painter.paint(report_blocks(report, painter.frame))
