@@ -313,6 +313,9 @@ def test_a_socks_reply_is_a_refusal_in_its_own_words():
             result = here("-x", f"socks5h://127.0.0.1:{proxy.port}", "http://127.0.0.1:1/")
         message = failure(result, "proxy", "connect")["error"]["message"]
         assert words in message.lower() and str(code) in message
+    with scripted(script) as proxy:
+        result = here("-x", f"socks5://127.0.0.1:{proxy.port}", "http://localhost:1/")
+    assert " socks5h for the name" in failure(result, "proxy", "connect")["error"]["hint"]
 
 
 # --- the environment ------------------------------------------------------------------------------
