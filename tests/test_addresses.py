@@ -97,6 +97,19 @@ def test_when_the_time_is_over_the_attempts_under_way_are_recorded(race, monkeyp
     assert step["timing"]["total_ms"] >= 499
 
 
+@pytest.mark.needs("linux")
+def test_addresses_and_attempts_are_drawn_where_one_has_failed(run_tool):
+    zone = {"two.test": ["127.0.0.2", "127.0.0.3"], "one.test": ["127.0.0.3"]}
+    with dns_server(zone) as names, http_server(host="127.0.0.3") as server:
+        two, one = (
+            run_tool(server.url(host=f"{name}.test"), resolver=names.address).out for name in ("two", "one")
+        )
+    [first, second] = re.findall(r"  Attempt +(.*) after [\d.]+ ms\n", two)
+    assert first.startswith("127.0.0.2: connection refused") and second == "127.0.0.3: connected"
+    assert re.search(r"  Resolved +127\.0\.0\.2, 127\.0\.0\.3\n", two)
+    assert "Attempt" not in one and "Resolved" not in one
+
+
 FOUR, SIX = socket.AF_INET, socket.AF_INET6
 
 

@@ -6,18 +6,14 @@ reason and its hint, and the JSON document with its times.
 
 from __future__ import annotations
 
-import functools
-import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from typing import Any, Callable, NamedTuple
 
 import pytest
 
-from checks import check_document, flat
+from checks import flat
 from conftest import PATIENCE, has
 from servers import SERVFAIL, Peer, black_hole, dns_server, http_server, refused_port, scripted, sending
 
@@ -374,29 +370,3 @@ def test_a_target_that_is_silent_behind_a_proxy_is_not_the_proxys_fault(call_too
     says(tunnel.hint, f"{server.authority} connected to the target, but that is silent")
     assert (forward.kind, forward.phase) == ("timeout", "wait")
     says(forward.message + forward.hint, "proxy")
-
-
-# --- the rest -------------------------------------------------------------------------------------
-
-
-@pytest.mark.needs("linux")
-def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path):
-    """A body of tiny chunks keeps a processor busy, which is wanted by somebody else as well."""
-
-    def script(peer):
-        peer.read_request()
-        peer.send(OK + "Transfer-Encoding: chunked\r\n\r\n" + "1\r\nx\r\n" * 150_000 + "0\r\n\r\n")
-
-    path = tmp_path / "out.json"
-    processor = {min(os.sched_getaffinity(0))}
-    busy = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {processor})\nwhile 1: pass"]
-    with scripted(script) as server, subprocess.Popen(busy) as other:
-        pin = functools.partial(os.sched_setaffinity, 0, processor)
-        process = start_tool("-m", "90", "--json", path, server.url(), preexec_fn=pin)
-        try:
-            out, _ = process.communicate(timeout=99)
-        finally:
-            other.kill()
-    check_document(json.loads(path.read_text(encoding="utf-8")))
-    assert process.returncode == 0
-    says(flat(out.decode()), r"Reading \d+\.\d ms: this process was kept waiting for a CPU")

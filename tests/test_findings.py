@@ -14,13 +14,14 @@ import re
 import signal
 import socket
 import ssl
+import subprocess
 import sys
 import threading
 from typing import Any, NamedTuple
 
 import pytest
 
-from checks import flat
+from checks import check_document, flat
 from conftest import PATIENCE
 from inside import tool
 from laboratory import RTT, SMALL, Expected, Lab, by_id, costs, named, on_a_path
@@ -319,6 +320,30 @@ def test_a_process_that_was_stopped_does_not_blame_the_server(lab, start_tool):
         return by_id(step)
 
     lab.misses("tls_slow", ask=ask)
+
+
+@pytest.mark.needs("linux")
+def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path):
+    """A body of tiny chunks keeps a processor busy, which is wanted by somebody else as well."""
+
+    def script(peer):
+        peer.read_request()
+        peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        peer.send("1\r\nx\r\n" * 150_000 + "0\r\n\r\n")
+
+    path = tmp_path / "out.json"
+    processor = {min(os.sched_getaffinity(0))}
+    busy = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {processor})\nwhile 1: pass"]
+    with scripted(script) as server, subprocess.Popen(busy) as other:
+        words = ("-m", "90", "--json", path, server.url())
+        process = start_tool(*words, preexec_fn=lambda: os.sched_setaffinity(0, processor))
+        try:
+            out, _ = process.communicate(timeout=99)
+        finally:
+            other.kill()
+    check_document(json.loads(path.read_text(encoding="utf-8")))
+    assert process.returncode == 0
+    assert re.search(r"Reading \d+\.\d ms: this process was kept waiting for a CPU", flat(out.decode()))
 
 
 # --- Nagle's algorithm ----------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from checks import (
 )
 from conftest import PATIENCE
 from inside import tool
+from laboratory import by_id
 from screens import cells, lines_of
 from servers import Failing, Holding, Reply, dns_server, every, http_server, redirect, refused_port, scripted
 
@@ -104,6 +105,13 @@ def test_a_progress_bar_on_stderr_says_how_far_it_is_and_leaves_nothing(run_tool
     assert re.search(r"ttfb \d+(\.\d)? ms", texts)
     assert drawn[-1] == "", "the bar is still there at the end"
     assert not {"\x1b", "\r"} & set(result.out)
+
+
+def test_the_live_line_of_a_slow_run_names_its_phase(run_tool):
+    waits = iter([0, 0, 1.8, 0])
+    with http_server({"/": lambda _: Reply(wait=next(waits))}) as server:
+        result = run_tool("--count", "4", "--interval", "0.3", server.url(), terminal="err", columns=60)
+    assert re.search(r"\r[^\r\n]*3 of 4[^\r\n]*wait [1-9]\.\d s", result.err), result.err
 
 
 # --- the waterfall --------------------------------------------------------------------------------
@@ -358,6 +366,22 @@ def test_what_slow_runs_and_error_pages_have_in_common_is_told_and_when_they_cam
     assert re.search("Not good 9 of 33 runs: .* all 9 have x-backend: d, none of the 24 others", words)
     assert result.out.isascii()
     assert re.search(r"^  Over time +\d+ ms [.:=*#@+-]{24} \d+ ms$", result.out, re.M)
+
+
+@pytest.mark.parametrize("waits", [(0.12, 0.4, 0.13, 0.14, 0.12), (0, 0.3, 0)], ids=["several", "one"])
+def test_a_reading_of_a_series_has_its_runs_the_median_and_the_worst(call_tool, tmp_path, waits):
+    replies = iter([Reply(wait=wait) for wait in waits])
+    path = tmp_path / "out.json"
+    with http_server({"/": lambda _: next(replies)}) as server:
+        words = ("--count", len(waits), "--interval", "0", "--json", path, server.url())
+        result = call_tool(*words)
+    runs = [by_id(run["steps"][0]).get("server") for run in result.json(path)["runs"]]
+    slow = sorted(found["cost_ms"] for found in runs if found)
+    median = slow[(len(slow) - 1) // 2]
+    often = f"in {len(slow)} of {len(waits)} runs, median {median:.0f}, at most {slow[-1]:.0f} ms"
+    if len(slow) == 1:
+        often = f"in run 2 of 3, {slow[0]:.0f} ms"
+    assert f"Reading wait, {often}: the server, or what is behind it, took " in flat(result.out)
 
 
 def test_the_header_of_a_series_counts_what_differs_and_has_the_rest_once(call_tool):

@@ -4,6 +4,7 @@ the same words whether rich is there or not.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 
@@ -167,6 +168,17 @@ def test_the_json_document_is_utf_8_whatever_the_terminal_is(run_tool, site, tmp
 
 
 # --- rich and plain -------------------------------------------------------------------------------
+
+
+@pytest.mark.needs("rich")
+def test_a_rich_that_loses_characters_is_not_used(run_tool, server, tmp_path):
+    """Before 13.7 it did, where it folded a line within a wide one."""
+    code = "import rich.cells\nrich.cells.chop_cells = lambda text, width: [text]\n"
+    (tmp_path / "sitecustomize.py").write_text(code)
+    env = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    drawn = [run_tool("--slo", "total=9000", server.url(), env=each).out for each in (env, {})]
+    assert ["│" in each for each in drawn] == [False, True]
+
 
 NUMBERS = re.compile(r"\d+\.\d+(?=ms)|at\d+(\.\d)?[KM]?B/s")
 """Times, and the rate of a body, which it has where it took long."""

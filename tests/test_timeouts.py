@@ -178,3 +178,43 @@ def test_a_goaway_before_the_silence_is_named(authority):
     error = converse(authority, script, "-m", "1").json()["steps"][0]["error"]
     told = "the server closed the HTTP/2 connection (NO_ERROR: restart)"
     assert error["message"] == f"no response came within 1 s; before that {told}"
+
+
+# --- kept connections that the way has forgotten --------------------------------------------------
+
+
+@on_a_path
+def test_a_connection_that_the_way_has_forgotten_is_called_that(lab):
+    """As a NAT does it: the packets of a connection that was idle are dropped, those of new ones are not."""
+    lab.start()
+    url = lab.http()
+    lab.way.change(rules=[Rule("up", "data", 2, times=99)])
+    document = lab.ask("--reuse", "--count", 3, "--interval", "0.3", "-m", "3", url + "/", code=75)
+    first, second, third = (run["steps"][-1] for run in document["runs"])
+    assert second["error"]["kind"] == "timeout" and second["network"]["reused"]
+    hint = (
+        "A NAT, firewall or balancer on the way has forgotten the connection, which carried no request for "
+    )
+    assert second["error"]["hint"].startswith(hint)
+    assert second["network"]["idle_ms"] >= 100
+    for each in (first, third):
+        assert each["network"]["idle_ms"] is each["error"] is None
+
+
+@on_a_path
+def test_a_forgotten_connection_that_the_kernel_gives_up_is_called_that_too(lab):
+    """No second request comes through, and the system has given up before the time of -m."""
+    url = lab.start(ipv4__tcp_retries2="3").http()
+    lab.way.change(rules=[Rule("up", "data", 2, times=99)])
+    words = ("--reuse", "--count", 2, "--interval", "0.3", "-m", "60", url + "/")
+    _, second = (run["steps"][-1] for run in lab.ask(*words, code=75)["runs"])
+    assert second["error"]["kind"] == "protocol" and second["network"]["reused"]
+    assert second["error"]["hint"].startswith("A NAT, firewall or balancer on the way has forgotten")
+
+
+@on_a_path
+def test_a_slow_answer_on_a_kept_connection_is_not_forgotten(lab):
+    replies = iter([Reply(), Reply(wait=60)])
+    url = lab.start().serve(http_server({"/": lambda _: next(replies)}, host=ANY)).url("/", FAR)
+    document = lab.ask("--reuse", "--count", 2, "--interval", "0", "-m", "2", url, code=75)
+    assert "forgotten" not in document["runs"][1]["steps"][0]["error"]["hint"]
