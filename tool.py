@@ -305,6 +305,7 @@ SHORT_OF_CPU_NS = 2_000_000  # ns that the start waited for a CPU; on an idle ma
 NAPS, NAP_SECONDS = 20, 0.0002  # how many, and seconds of each; three gave part of the gain, ten nearly all
 STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
+MOST_LISTED = 8  # of several things of a kind
 LONG_LOOKUP_US, LONG_SEARCH_US = 100_000, 20_000  # us from which on a lookup is slow: of one name, of several
 LEAST_QUIET_US = 500_000  # us without data; after less a response still flows
 LEAST_LEFT_US = 1_000_000  # a phase that had less time is not judged: a SYN is sent again after 1 s
@@ -8248,7 +8249,7 @@ def series_warnings(report: Report) -> Iterator[str]:
         return
     sentences = ({note for step in run.steps for note in step_notes(step)} for run in report.runs)
     notes = collections.Counter(note for those in sentences for note in those)
-    yield from (f"in {often} of {count} runs {note}" for note, often in notes.items())
+    yield from (f"in {often} of {count} runs {note}" for note, often in notes.most_common(MOST_LISTED))
     for summary in report.summaries:
         if summary.none_good and options.style != "waterfall":  # which says so itself
             where = " at ".join(filter(None, (f"step {summary.number}", summary.variant)))
@@ -8985,7 +8986,6 @@ def otlp_export(report: Report) -> Iterator[bytes]:
 # 28a. Views. Report -> neutral blocks, for any painter: what these are, and the rows of one step.
 LEVELS = " ▁▂▃▄▅▆▇█"
 LABEL = 15  # columns of a label
-MOST_LISTED = 8  # of several things of a kind
 
 
 class Span(NamedTuple):

@@ -99,6 +99,14 @@ def test_a_line_of_the_header_without_a_name_is_skipped_and_noted(call_tool):
     note = "a header line without a name was skipped: 'PHP Warning: no *** {0}'"
     assert note in " ".join(result.err.split())
 
+    def script(peer):
+        peer.read_request()
+        peer.send(f"HTTP/1.1 200 OK\r\nwarning {peer.number}: x\r\nContent-Length: 0\r\n\r\n")
+
+    with scripted(script) as server:
+        result = call_tool("--compact", "--count", 12, "--interval", 0, server.url())
+    assert result.err.count("was skipped: 'warning ") == 8, "what differs in each run is told eight times"
+
 
 def test_more_bytes_than_the_length_says_are_noted(call_tool):
     for status, size, said in ((200, 4, 4), (200, 0, 0), (304, 0, 9)):
