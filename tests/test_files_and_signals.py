@@ -16,7 +16,7 @@ import pytest
 from checks import check_document
 from conftest import PATIENCE, storm
 from inside import tool
-from servers import Reply, http_server, redirect, scripted
+from servers import Reply, http_server, scripted
 
 OLD = '{"old": true}\n'
 
@@ -169,17 +169,6 @@ def test_a_signal_ends_the_program_at_once_without_a_trace(start_tool, export, s
     assert os.listdir(export.parent) == ["out.json"]
     text = export.read_text()
     assert text == OLD or check_document(json.loads(text))
-
-
-def test_a_signal_comes_before_every_other_code(start_tool):
-    script = Stage("")
-    with scripted(script) as last, http_server({"/": redirect(last.url())}) as first:
-        options = ["-L", "--fail", "--slo", "total=0.001", "--json", "/nowhere/at/all", "--compact"]
-        process = start_tool(*options, first.url())
-        assert script.reached.wait(PATIENCE)
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=PATIENCE)
-    assert process.returncode == 143
 
 
 def test_a_second_signal_to_a_single_run_changes_nothing(start_tool, export):

@@ -1,4 +1,4 @@
-"""Where the time of bodies goes, in both directions: silences, windows, losses; what a series says of them.
+"""Where the time of bodies goes, in both directions: silences, windows, losses.
 
 Each finding comes from a real cause, and one just outside it is silent.
 """

@@ -1,4 +1,6 @@
-"""A time-out says what the kernel had counted: a program that is silent, lost packets, too large ones."""
+"""A time-out says what the kernel had counted: a program that is silent, packets that are lost or too large,
+a connection that the way has forgotten.
+"""
 
 from __future__ import annotations
 
