@@ -6944,7 +6944,7 @@ class Summary:
         # How many steps had each status, and the median of their total (us).
         codes = sorted(group_by(lambda step: step.status, self.answered).items())
         self.statuses = {code: (len(alike), median(times_of("total", alike))) for code, alike in codes}
-        self.outcomes = [*map(str, self.statuses), *["ERROR"][: self.failed]]
+        self.outcomes = [*map(str, self.statuses), *["ERROR"] * (self.failed > 0)]
         self.findings = gather_findings(self.used or steps)
         refused = filter(None, (step.network.reuse_refused for step in steps))
         self.refused = collections.Counter(refused)  # reasons
@@ -8181,7 +8181,7 @@ def bad_answers_text(report: Report) -> str:
     words = "the answer was" if len(answers) == 1 else words
     what = "an error page" if len(bad) == 1 else "error pages"
     what = what if report.options.expected == GOOD_STATUSES else "not as expected"
-    statuses = ", ".join(map(str, sorted(set(bad), key=str)))
+    statuses = and_more(sorted(map(str, set(bad))), MOST_LISTED, ", …")
     return f"{words} {what} ({statuses})"
 
 
@@ -9365,7 +9365,8 @@ def series_title(summary: Summary, report: Report) -> str:
     if summary.failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in summary.errors.items())
         parts.append(f"{summary.failed} failed ({kinds})")
-    parts += [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
+    statuses = [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
+    parts += [and_more(statuses, MOST_LISTED, ", …")] if statuses else []
     if summary.late:
         parts.append(plural(summary.late, "late start"))
     duration = f"in {length_text(report.duration_us)}"
@@ -9654,7 +9655,7 @@ def side_cells(side: Summary | Baseline, now: datetime.datetime) -> dict[str, st
     cells["p95"] = time_text(side.distributions["total"].stats.get("p95"), 2, "")
     cells["tls"] = "-" if cells["tls"] == "0.00" else cells["tls"]  # of plain http
     cells.update(dict.fromkeys(DIFFERING, "-"))
-    cells["Status"] = ", ".join(side.outcomes)
+    cells["Status"] = and_more(side.outcomes, MOST_LISTED, ", …")
     if isinstance(side, Baseline):
         return cells
     if side.used:
