@@ -3049,7 +3049,6 @@ NAME_TYPES = {  # by object identifier in DER: 55 04 03 is 2.5.4.3 (RFC 4519 sec
 }
 SUBJECT_ALT_NAME = b"\x55\x1d\x11"
 ADDRESS_FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}  # by the bytes of an address
-WIDE_STRINGS = {0x1C: "utf-32-be", 0x1E: "utf-16-be"}  # UniversalString, BMPString (X.680 section 41)
 
 
 class Der(NamedTuple):
@@ -3057,9 +3056,9 @@ class Der(NamedTuple):
     content: bytes
 
 
-def each_der(data: bytes) -> Iterator[Der]:
-    """Give the elements of DER; raises ValueError at the first that does not fit."""
-    at = 0
+def parts_of(element: Der) -> list[Der]:
+    """Return the elements within an element; raises ValueError where they are no DER."""
+    data, at, parts = element.content, 0, []
     while at < len(data):
         tag, length = data[at : at + 2]
         at, size = at + 2, 1
@@ -3069,36 +3068,31 @@ def each_der(data: bytes) -> Iterator[Der]:
             at += size
         if not 1 <= size <= 4 or at + length > len(data):
             raise ValueError("no DER")
-        yield Der(tag, data[at : at + length])
+        parts.append(Der(tag, data[at : at + length]))
         at += length
-
-
-def parts_of(element: Der) -> list[Der]:
-    return list(each_der(element.content))
-
-
-MISSING = Der(0, b"no DER")  # in place of a field that is not there
+    return parts
 
 
 def der_serial(element: Der) -> str:
     """Return a serial number in hexadecimal; it may be negative (RFC 5280 section 4.1.2.2)."""
-    if element.tag != 0x02:
-        raise ValueError("no INTEGER")
     number = int.from_bytes(element.content, "big", signed=True)
     digits = f"{abs(number):X}"
     digits = digits.zfill(len(digits) + len(digits) % 2)  # whole bytes, as OpenSSL shows them
     return f"-{digits}" if number < 0 else digits
 
 
-def der_time(element: Der) -> datetime.datetime:
-    """Read UTCTime (two digits of year, 1950-2049) or GeneralizedTime (RFC 5280 section 4.1.2.5)."""
-    text = element.content.decode("ascii")
+def der_time(element: Der) -> datetime.datetime | None:
+    """Read UTCTime (two digits of year, 1950-2049) or GeneralizedTime (RFC 5280 section 4.1.2.5); None for
+    what is neither: the other fields are still shown.
+    """
+    text = decode(element.content)
     if element.tag == 0x17:
         text = f"19{text}" if text[:2] >= "50" else f"20{text}"
-    if len(text) != 15 or not text[:14].isdigit() or text[14] != "Z":
-        raise ValueError("bad DER time")
-    month, day, hour, minute, second = (int(text[at : at + 2]) for at in range(4, 14, 2))
-    return datetime.datetime(int(text[:4]), month, day, hour, minute, second, tzinfo=datetime.timezone.utc)
+    found = re.fullmatch("([0-9]{4})" + 5 * "([0-9]{2})" + "Z", text)
+    try:
+        return found and datetime.datetime.fromisoformat("{}-{}-{}T{}:{}:{}+00:00".format(*found.groups()))
+    except ValueError:  # a month of 13
+        return None
 
 
 def der_name(element: Der) -> list[tuple[str, str]]:
@@ -3108,10 +3102,8 @@ def der_name(element: Der) -> list[tuple[str, str]]:
         for attribute in parts_of(relative):
             kind, value = parts_of(attribute)[:2]
             name = NAME_TYPES.get(kind.content)
-            wide = WIDE_STRINGS.get(value.tag)
             if name:
-                text = value.content.decode(wide, "replace") if wide else decode(value.content)
-                pairs.append((name, text))
+                pairs.append((name, decode(value.content)))
     return pairs
 
 
@@ -3136,46 +3128,31 @@ def alternative_names(extensions: Der) -> tuple[str, ...]:
     return ()
 
 
-def certificate_fields(der: bytes) -> list[Der]:
-    """Return the fields of TBSCertificate (RFC 5280 section 4.1) without the version, as far as they are DER.
-    MISSING fills them up to five, the last of which is the subject.
-    """
-    fields = []
-    try:
-        certificate = next(each_der(der))
-        for field in each_der(next(each_der(certificate.content)).content):
-            if field.tag != 0xA0:  # the version
-                fields.append(field)
-    except (ValueError, StopIteration):
-        pass
-    return fields + [MISSING] * (5 - len(fields))
-
-
-def legible(read: Callable[[Der], Any], element: Der) -> Any:
-    """Read one field; None when it cannot be read: the other fields are still shown."""
-    try:
-        return read(element)
-    except (ValueError, IndexError):
-        return None
-
-
 def parse_certificate(der: bytes) -> Certificate:
-    """Read what a report shows of a certificate, each field by itself."""
+    """Read what a report shows of a certificate (RFC 5280 section 4.1): of one that is not legible, no more
+    than its SHA-256.
+    """
     import hashlib
 
-    serial, _, issuer, validity, subject, *others = certificate_fields(der)
-    extensions = [field for field in others if field.tag == 0xA3]
-    names: tuple[str, ...] | None = () if subject.tag else None
-    return Certificate(
-        common_name=legible(lambda name: dict(der_name(name)).get("CN"), subject),  # the last one, if any
-        names=legible(alternative_names, extensions[0]) if extensions else names,
-        issuer=legible(name_text, issuer),
-        serial=legible(der_serial, serial),
-        not_before=legible(lambda field: der_time(parts_of(field)[0]), validity),
-        not_after=legible(lambda field: der_time(parts_of(field)[1]), validity),
-        sha256=hashlib.sha256(der).hexdigest(),
-        subject=legible(name_text, subject),
-    )
+    digest = hashlib.sha256(der).hexdigest()
+    try:
+        fields = parts_of(parts_of(parts_of(Der(0, der))[0])[0])
+        # 0xA0 is the version, which may be left out, as may 0xA3, the extensions.
+        serial, _, issuer, validity, subject, *others = (field for field in fields if field.tag != 0xA0)
+        begin, end = map(der_time, parts_of(validity))
+        extensions = [field for field in others if field.tag == 0xA3]
+        return Certificate(
+            common_name=dict(der_name(subject)).get("CN"),  # the last one, if any
+            names=alternative_names(extensions[0]) if extensions else (),
+            issuer=name_text(issuer),
+            serial=der_serial(serial),
+            not_before=begin,
+            not_after=end,
+            sha256=digest,
+            subject=name_text(subject),
+        )
+    except (ValueError, IndexError):
+        return NO_CERTIFICATE._replace(sha256=digest)
 
 
 # ---------------------------------------------------------------------------------------------------------
