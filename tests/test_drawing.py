@@ -9,10 +9,10 @@ import re
 import pytest
 
 from checks import flat
-from conftest import PATIENCE, has
+from conftest import has
 from inside import tool
 from screens import SGR, lines_of
-from servers import Reply, http_server, redirect, refused_port, scripted
+from servers import Reply, http_server, redirect, refused_port
 
 SIDE = re.compile("[│|]")
 TERM_256, TERM_16 = {"TERM": "xterm-256color"}, {"TERM": "xterm"}
@@ -210,19 +210,6 @@ def test_what_says_nothing_is_not_drawn(call_tool, proxy):
     assert fields_of(direct.out, "Response") == ["200 Fine, 5 B (gzip), from nginx/1.25"]
     assert fields_of(direct.out, "Address") == [f"127.0.0.1 (IPv4), port {server.port}"]
     assert fields_of(behind.out, "Address") == [f"127.0.0.1 (IPv4), port {proxy.port} (the proxy)"]
-
-
-def test_a_body_that_was_not_sent_whole_has_no_rate(call_tool, tmp_path):
-    (tmp_path / "body").write_bytes(bytes(40_000_000))
-
-    def script(peer):
-        peer.read_until(b"\r\n\r\n")
-        peer.send("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
-        peer.wait(PATIENCE)
-
-    with scripted(script) as server:
-        result = call_tool("-d", f"@{tmp_path / 'body'}", server.url())
-    assert (result.code, fields_of(result.out, "Request")) == (0, ["body of 38.1 MB, not sent whole"])
 
 
 def test_what_was_sent_in_50_ms_has_a_rate_in_the_units_of_sizes():

@@ -18,6 +18,7 @@ import pytest
 from certificates import hostile_certificate, server_context
 from checks import UNSAFE
 from inside import tool
+from screens import SGR
 from servers import Server, http_server, scripted, sending
 
 ESCAPES = (
@@ -36,7 +37,6 @@ HOSTILE = {
 """What a server may send, each byte a character (Latin-1)."""
 
 LONG = "w\xe9 " * 34_000
-SGR = re.compile(r"\x1b\[[0-9;]*m")
 SHADE = re.compile(r"[34]8;5;\d+")
 STATUS_LINE = re.compile(r"\r[^\r\n\x1b]*\x1b\[K")
 

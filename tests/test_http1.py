@@ -183,7 +183,9 @@ def test_a_final_response_before_the_server_hangs_up_on_the_upload_is_the_respon
         peer.end()
         peer.read_to_end()
 
-    assert received(call_tool, script, "-d", large[0])["status"] == 413
+    result, step = measured(call_tool, script, "-d", large[0])
+    assert (result.code, step["response"]["status"]) == (0, 413)
+    assert "Request body of 19.1 MB, not sent whole Response" in " ".join(result.err.split()), "no rate"
 
 
 def test_an_upload_stops_at_an_answer_that_does_not_want_it(call_tool, tls, authority, large):
