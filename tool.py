@@ -1463,19 +1463,13 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
 def read_slo_file(path: str, seconds: float) -> dict[str, float | Allowance]:
     """Read one KEY=MS entry a line; blank lines and # lines do not count. Raises SloError."""
     try:
-        text = read_local("--slo-file", path, seconds).decode("utf-8-sig")
-    except UsageError as error:
-        raise SloError(error.message) from None
-    except UnicodeDecodeError as error:
-        raise SloError(f"--slo-file '{path}' is not UTF-8: byte {error.start} cannot be read") from None
-    lines = [line.strip() for line in re.split(r"\r\n|\n|\r", text)]
-    entries = [line for line in lines if line[:1] not in ("", "#")]
-    if not entries:
-        raise SloError(f"Empty SLO specification: '{path}' has no KEY=MS line")
-    try:
-        return parse_slo(entries)
+        text = decode(read_local("--slo-file", path, seconds).removeprefix(codecs.BOM_UTF8))
+        lines = [line.strip() for line in re.split(r"\r\n|\n|\r", text)]
+        return parse_slo([line for line in lines if line[:1] not in ("", "#")] or [""])
     except SloError as error:
         raise SloError(f"{error.message} (in '{path}')") from None
+    except UsageError as error:
+        raise SloError(error.message) from None
 
 
 def parse_budgets(inline: Sequence[str], path: str | None, seconds: float) -> dict[str, float | Allowance]:
@@ -3474,9 +3468,7 @@ def and_more(names: Sequence[str], most: int, rest: str = " and {} more") -> str
 def name_error(failure: TlsFailure) -> NetworkError:
     """Say for which names a certificate was issued."""
     (host, port), certificate = failure.place, failure.certificate
-    names: tuple[str, ...] = ("another name",)
-    if certificate.names is not None:
-        names = certificate.names or (certificate.common_name or "no name at all",)
+    names = certificate.names or (certificate.common_name or "no legible name",)
     way = f", or give the server a certificate for {host}"
     if is_ip(host) and failure.options.unix_socket is None:
         way = f": https://NAME:{port}/ with --resolve NAME:{port}:{bracketed(host)}"
