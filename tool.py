@@ -7441,8 +7441,6 @@ def long_lookup(case: Case) -> Found:
             f"this fits a search list: {names} names were asked for, this one last (search, "
             f"ndots:{resolver.ndots} in /etc/resolv.conf): {host}. with a final dot asks for one"
         )
-        if case.is_direct:
-            text += f" (--vs {case.step.request.url._replace(host=f'{host}.', target='/').text} compares)"
         yield Finding("search_list", "dns", case.dns * (names - 1) // names, "fits", text)
     elif is_slow:
         text = "it may have asked others, or waited for one that does not answer"
@@ -8860,7 +8858,6 @@ def step_attributes(step: Step) -> dict[str, object]:
         "error.type": error_type(step),
         "httphases.step_number": step.number,
         "httphases.ttfb_ms": step.timing.ms("ttfb"),
-        "httphases.total_ms": step.timing.ms("total"),
         "network.peer.address": route.unix_socket or network.ip,
         "tls.protocol.version": tls.version and tls.version.replace("TLSv", ""),
         "httphases.proxy": route.proxy and route.proxy.shown,
@@ -8871,7 +8868,6 @@ def step_attributes(step: Step) -> dict[str, object]:
         "http.response.body.size": step.body_bytes if response else None,
         "network.protocol.name": response and "http",
         "network.protocol.version": response and response.http_version.partition("/")[2],
-        "httphases.error.phase": step.error and step.error.phase,
     }
 
 
@@ -8921,9 +8917,7 @@ def run_spans(run: Run) -> Iterator[dict[str, Any]]:
     whole = unix_nano(run.steps[0].started_at), max(unix_nano(end_of(step)) for step in run.steps)
     attributes = {
         "httphases.run_number": run.turn.number,
-        "httphases.round": run.turn.round,
         **{f"httphases.{name}": value for name, value in variant_fields(run.turn.variant).items()},
-        "httphases.total_steps": len(run.steps),
         "httphases.slo_pass": run.verdict and run.verdict.passed,
     }
     root = span_document(

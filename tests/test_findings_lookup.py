@@ -66,7 +66,6 @@ def test_a_search_list_is_named_in_place_of_the_name_server(slow_names):
         "5 names were asked for, this one last (search, ndots:5 in /etc/resolv.conf)",
         "shop.example. with a final dot asks for one",
         "fits",
-        f"--vs http://shop.example.:{slow_names.port}/",
     )
     found = slow_names.lab.finds(costs("search_list", "fits", 160, *words), slow_names.url())
     assert "slow_lookup" not in found
