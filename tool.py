@@ -8920,13 +8920,8 @@ def run_spans(run: Run) -> Iterator[dict[str, Any]]:
         **{f"httphases.{name}": value for name, value in variant_fields(run.turn.variant).items()},
         "httphases.slo_pass": run.verdict and run.verdict.passed,
     }
-    root = span_document(
-        run,
-        "httphases",
-        whole,
-        not run.steps[-1].good,  # no other step can fail
-        attributes=attribute_list(attributes),
-    )
+    failed = not run.steps[-1].good  # no other step can fail
+    root = span_document(run, "httphases", whole, failed, attributes=attribute_list(attributes))
     yield root
     for step in run.steps:
         yield from step_spans(step, run, root["spanId"])

@@ -162,6 +162,10 @@ def test_a_failure_is_an_error_of_its_kind_in_the_phase_under_way(traced):
     phases = trace.below(step)
     assert [(span.name, span.status.code) for span in phases] == [("dns", 0), ("connect", 0), ("wait", ERROR)]
     assert phases[-1].end_time_unix_nano == step.end_time_unix_nano
+    [trace], _ = traced("--unix-socket", "/nowhere/\udcff", "http://a.test/", code=75)
+    assert "/nowhere/\ufffd: " in trace.steps()[0].status.message, (
+        "half a character is no JSON to many readers"
+    )
 
 
 def test_a_redirect_that_leads_nowhere_is_a_step_without_the_query_of_its_url(traced, tmp_path):
