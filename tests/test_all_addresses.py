@@ -196,12 +196,13 @@ def test_of_one_address_it_is_said_that_there_is_no_other(call_tool, server):
 
 
 @pytest.mark.parametrize("zone", ["none", "1" * 5000], ids=["a name", "more digits than int() takes"])
-def test_a_zone_that_is_no_interface_is_a_failure_of_its_address(call_tool, zone):
+def test_a_zone_that_is_no_interface_is_a_failure_of_its_address(run_tool, zone):
     address = f"fe80::1%{zone}"
     words = ("--all-addresses", "--resolve", f"web.test:80:{address}", "--json", "-", "http://web.test/")
-    result = call_tool(*words)
+    result = run_tool(*words, without=("rich",))
     [run] = json.loads(result.out)["runs"]
     assert (result.code, run["target"]) == (75, address), result.err
+    assert max(map(len, result.err.splitlines())) <= 80
     [step] = run["steps"]
     assert "this machine has no interface" in step["error"]["message"], step["error"]
 

@@ -264,6 +264,7 @@ def test_a_second_signal_ends_it_while_nobody_reads(start_tool, tmp_path):
         while not 99 < asked == len(server.requests):  # until it is stuck
             asked = len(server.requests)
             time.sleep(1)
+            assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         give_up = time.monotonic() + PATIENCE
         while process.poll() is None and time.monotonic() < give_up:
