@@ -14,7 +14,7 @@ import pytest
 
 import tool
 from checks import parse_instant
-from servers import black_hole, dns_server, http_server, redirect, scripted
+from servers import dns_server, http_server, redirect, scripted
 
 DEADLINE = 1.0
 
@@ -65,23 +65,8 @@ def test_the_deadline_is_one_for_the_whole_chain(run_tool):
         result = run_tool("-L", "-m", DEADLINE, "--json", "-", first.url())
     step = check_timed_out(result, "connect", "wait")
     assert step["step_number"] == 2 and result.json()["steps"][0]["response"]["status"] == 302
-    advice = r"What came before left wait only \d+(\.\d)? ms of that time: look there first; or raise -m "
+    advice = r"What came before left wait only \d+(\.\d)? ms of that time: look there first; or give it more time with -m"
     assert re.match(advice, step["error"]["hint"])
-
-
-@pytest.mark.needs("ipv6", "root", "linux")
-def test_addresses_that_all_hang_are_all_tried_before_the_deadline(run_tool):
-    with contextlib.ExitStack() as held:
-        port = held.enter_context(black_hole("127.0.0.1"))
-        try:
-            held.enter_context(black_hole("::1", port))
-        except OSError:
-            pytest.skip("the same port of ::1 is taken")
-        names = held.enter_context(dns_server({"holes.test": ["127.0.0.1", "::1"]}))
-        url = f"http://holes.test:{port}/"
-        result = run_tool("-m", DEADLINE, "--json", "-", url, resolver=names.address)
-    step = check_timed_out(result, "connect")
-    assert {attempt["ip"] for attempt in step["network"]["attempts"]} == {"127.0.0.1", "::1"}
 
 
 @pytest.mark.parametrize(("status", "steps"), [(200, [None]), (302, [None, "timeout"])])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import json
 import os
 import shutil
 import socket
@@ -61,12 +60,6 @@ def test_lines_and_waterfall_say_so(local, call_tool):
     assert (tokens["dns"], tokens["status"]) == ("0.000", "200")
     assert f"Socket       {local.host}\n" in drawn and "Address" not in drawn and "Path " not in drawn
     assert compact.startswith("Step 1: 200 GET http://docker/ | dns=0.0ms connect=")
-
-
-def test_the_archive_names_no_server_address(local, call_tool):
-    result = call_tool("--har", "-", "--unix-socket", local.host, "http://docker/")
-    [entry] = json.loads(result.out)["log"]["entries"]
-    assert "serverIPAddress" not in entry and entry["timings"]["dns"] == -1
 
 
 def test_redirects_to_other_origins_go_there_too_and_proxies_are_ignored(folder):
