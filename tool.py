@@ -5380,6 +5380,8 @@ def open_socket(family: int, interface: str | None) -> socket.socket:
             pass  # an emulation or a sandbox may not have it: the figures are coarser then
     try:
         if interface and is_ip(interface):
+            if not is_ip(interface, family):  # bind() would say so by a number of the resolver's
+                raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
             made.bind((interface, 0))
         elif interface:
             made.setsockopt(socket.SOL_SOCKET, SO_BINDTODEVICE, os.fsencode(interface))

