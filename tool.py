@@ -4871,7 +4871,8 @@ def library_words(error: Exception) -> str:
     """Return what h2 or hpack say of an error, without the bytes at the end of it: these may be a megabyte
     or half a credential.
     """
-    words = re.split("[: ]*\\b(?:bytearray\\()?b['\"]", str(error)[:MAX_FOREIGN])[0]
+    text = re.sub("b'(:[a-z]+)'", r"\1", str(error)[:MAX_FOREIGN])  # but for the name of a pseudo-header
+    words = re.split("[: ]*\\b(?:bytearray\\()?b['\"]", text)[0]
     if not words or "header block" in words:  # with addresses of memory in its details
         return "a header section cannot be decompressed" if words else type(error).__name__
     return words

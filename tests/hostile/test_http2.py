@@ -143,7 +143,7 @@ VALUES = (
         for value in (b"", b"20", b"+20", b"099", b"101", b"\xb2\xb2\xb2")
     ]
     + [
-        case("no status", head(field(b"x", b"y")) + BODY),
+        case("no status", head(field(b"x", b"y")) + BODY, says="missing mandatory :status header"),
         case("two statuses", head(STATUS_200 + STATUS_204) + BODY),
         case("a status after a field", head(field(b"x", b"y") + STATUS_200) + BODY),
         case("a pseudo-header of a request", head(STATUS_200 + field(b":path", b"/")) + BODY),
