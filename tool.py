@@ -317,13 +317,14 @@ TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110 section 5.6.2
 
 # Fields whose value is a credential, which a report attached to a ticket must not show: these, all that have
 # one of SECRET_WORDS in their name, and those of which a part between hyphens is one of SECRET_PARTS, or key.
-# In the query of a URL it is the same, but key counts only alone, or behind access.
+# In the query of a URL it is the same, but key counts only alone, or behind one of KEY_OWNERS.
 SECRET_FIELDS = frozenset(
     "authorization proxy-authorization cookie set-cookie set-cookie2 x-api-key api-key x-auth-token "
     "x-auth-key www-authenticate proxy-authenticate authentication-info proxy-authentication-info "
     "cf-access-client-id".split()
 )
 SECRET_WORDS = "token secret password passwd passphrase api-key apikey credential signature session".split()
+KEY_OWNERS = "access app private subscription".split()
 SECRET_PARTS = "auth authorization authentication jwt assertion pass pwd sig".split()
 # These name what is cached or sent once, or are words of CORS: no credentials.
 PUBLIC_WORDS = "cache-key surrogate-key idempotency-key websocket-key allow-credentials".split()
@@ -1147,15 +1148,21 @@ def secret_parameter() -> re.Pattern[str]:
     """
     some = "[^]=&;#?%[]{0,64}?"
     # Letters as sets, because re passes over them ten times as fast as over letters with (?i).
-    words, parts, access, key, whole = (
+    words, parts, owner, key, whole = (
         re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", text)
-        for text in ("|".join(SECRET_WORDS), "|".join(SECRET_PARTS), "access", "key", "code|cookie")
+        for text in (
+            "|".join(SECRET_WORDS),
+            "|".join(SECRET_PARTS),
+            "|".join(KEY_OWNERS),
+            "key",
+            "code|cookie",
+        )
     )
     pattern = rf"""
         (
           (?: [?&;#[] | %(?:3[fFbB]|2[36]) )           # before the name; encoded in a URL within a query
           (?= [^]=&;#?%[]{{3,140}} []=%[] )            # its end is looked for first: most texts have none
-          (?: (?: {some} {access} [-_]? )? {key} | {whole}           # key, AWSAccessKey, code
+          (?: (?: {some} (?: {owner} ) [-_]? )? {key} | {whole}      # key, AWSAccessKey, code
             | (?: {some} [-_] )? (?: {parts} ) (?: [-_] {some} )?    # sig, user_pwd
             | {some} (?: {words.replace("-", "[-_]")} ) {some}       # refresh_token, X-Amz-Signature
           )

@@ -477,7 +477,7 @@ PARAMETERS = """
 token access_token id-token api_key api-key apikey APIKEY x-amz-signature X-Amz-Credential sig key access_key
 accesskey code password passwd pwd pass client_secret Client%5FSecret session session_id jwt auth auth_code
 oauth_signature assertion SAML-Assertion authorization user[password] user%5Bpass%5D auth_token[] password[0]
-sig%5B%5D to%6Ben pass%77ord%5B0%5D key[a][]
+sig%5B%5D to%6Ben pass%77ord%5B0%5D key[a][] app_key private-key subscription-key
 """.split()
 OPEN = """
 id ids[] keys sort_key key_id access_key_id zip_code codes author sign design passenger bypass page
