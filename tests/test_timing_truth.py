@@ -5,9 +5,15 @@ The phases of each document that is read add up to its total, so that no other p
 
 from __future__ import annotations
 
+import json
+import os
+import queue
+import signal
+
 import pytest
 
-from checks import EDGE, exact, parse_compact
+from checks import EDGE, check_document, exact, parse_compact
+from conftest import PATIENCE
 from inside import only_step, tool
 from relays import halving_relay
 from servers import Reply, dns_server, http_server, redirect, scripted, sending
@@ -136,6 +142,29 @@ def test_a_program_that_wakes_up_late_does_not_blame_the_server():
     for late_ns in (0, 1, 60_000, 150_000, 4_000_000, 90_000_000):
         starts = tool.start_of_wait(answered, answered + late_ns)
         assert answered <= starts <= answered + late_ns <= starts + 50_000
+
+
+@pytest.mark.needs("linux")
+def test_what_comes_while_the_program_is_stopped_has_come(start_tool):
+    """The kernel knows when the first byte came, however late this program reads it."""
+    started: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def script(peer):
+        peer.read_request()
+        process = started.get(timeout=PATIENCE)
+        peer.wait(DELAY)  # until the kernel has begun to note such times, if nobody else wants them
+        os.kill(process, signal.SIGSTOP)
+        peer.send(f"{OK}{EMPTY}")
+        peer.wait(DELAY)
+        os.kill(process, signal.SIGCONT)
+        peer.read_to_end()  # a FIN could join the segment before it, which would have the time of the FIN
+
+    with scripted(script) as server:
+        process = start_tool("--json", "-", server.url())
+        started.put(process.pid)
+        out, _ = process.communicate(timeout=PATIENCE)
+    timing = check_document(json.loads(out))["steps"][0]["timing"]
+    assert timing["total_ms"] < 1.5 * DELAY * 1000, timing
 
 
 @pytest.mark.needs("h2")
