@@ -3952,7 +3952,8 @@ def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
 class HandshakeTap:
     """Watch the messages of a handshake for what OpenSSL forgets when it fails: the other side's
     certificates, and whether a certificate of ours was asked for and sent, which may happen later too (RFC
-    8446 section 4.6.2): "wanted" and then perhaps "sent" are put into `happened`.
+    8446 section 4.6.2): "wanted" and then perhaps "sent" are put into `happened`. It does not know the
+    stream: the context would keep that alive, with 20 KB of each run.
     """
 
     def __init__(self, tls: ssl.SSLObject) -> None:
