@@ -300,6 +300,7 @@ BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 UPLOAD_PIECE = 64 * 1024  # of an HTTP/2 body; an answer to a PING waits for a piece to be sent
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
+CLOCK_ERROR_NS = 20_000  # ns by which an instant of the kernel's clock may be off on ours
 WAKE_UP_NS = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
 SHORT_OF_CPU_NS = 2_000_000  # ns that the start waited for a CPU; on an idle machine it waits 0.03-0.7 ms
 NAPS, NAP_SECONDS = 20, 0.0002  # how many, and seconds of each; three gave part of the gain, ten nearly all
@@ -2921,6 +2922,12 @@ class Log:
         return found
 
     @property
+    def stale(self) -> bool:
+        """Tell whether the answer came before this request could leave: then it answers another request."""
+        first = self.first_byte
+        return self.kept and first is not None and first < self.start - 2 * CLOCK_ERROR_NS
+
+    @property
     def hop(self) -> int:
         """Return the number of the hop under way, `len(hop_phases)` when all are open."""
         if self.kept:
@@ -4843,6 +4850,8 @@ class Http1Exchange(Exchange):
         self.reader.stream = stream
         upgrade = "upgrade" in connection_tokens(self.headers) and "upgrade" in field_names(self.headers)
         response = read_head(self.reader, self.log, upgrade)
+        if self.log.stale:
+            raise protocol_error("the answer came before the request: it is none to this one", KEPT_HINT)
         if response.status == 101:
             self.log.response, self.log.done = response, self.log.first_byte
             return
@@ -5136,7 +5145,8 @@ class Http2Exchange(Exchange):
                 self._read_frame()
                 asked = self.log.sent is not None or self._given_up
                 came = self._length is not None and self.log.received >= self._length
-                if asked and came and not self.reader.left:
+                more = came and self.log.received != self._length
+                if more or (asked and came and not self.reader.left):
                     self._ended = True
         except (EOFError, OSError) as stopped:
             if self.reader.goaway:
@@ -7135,7 +7145,7 @@ def judge_all(options: Options, own: Sequence[Run], comparisons: Sequence[Compar
     """
     judgements, certificates = [], []
     answered = any(run.judged for run in own)
-    if answered:  # a dead host is no slow one
+    if answered or any("." in key for key in options.thresholds):
         judgements += [judge_time(key, budget, own) for key, budget in options.thresholds.items()]
     for found in (each for each in comparisons if each.own.variant == own[0].turn.variant):
         judgements += [judge_allowance(*budget, found) for budget in sorted(options.allowances.items())]
@@ -7937,8 +7947,10 @@ class Report:
 
     @cached_property
     def verdicts(self) -> dict[str | None, Verdict]:
-        """Return the verdict on each variant of which something was judged."""
-        parts = self.by_variant.items()
+        """Return the verdict on each variant of which something was judged. Where every step failed there is
+        none: a dead host is no slow one.
+        """
+        parts = self.by_variant.items() if any(run.judged for run in self.runs) else ()
         verdicts = {name: judge_all(self.options, runs, self.comparisons) for name, runs in parts}
         return {name: verdict for name, verdict in verdicts.items() if verdict}
 
@@ -9527,16 +9539,15 @@ def page_rows(steps: Iterable[Step]) -> Iterator[Row]:
 
 def not_good_rows(report: Report) -> Iterator[Row]:
     """Name the runs that were not good, when they came, what goes with them, and why runs failed."""
-    advice = {ExitCode.OK: " (-f makes this exit 22)", ExitCode.HTTP_ERROR: " (exit 22)"}.get(
-        report.exit_code(), ""
-    )
+    advices = {ExitCode.OK: " (-f makes this exit 22)", ExitCode.HTTP_ERROR: " (exit 22)"}
+    advice = advices.get(report.exit_code(), "")
     for variant, runs in report.by_variant.items():
         steps, noun = [run.steps[-1] for run in runs], "round" if variant else "run"
         bad, good = ([step for step in steps if step.good == is_good] for is_good in (False, True))
         rows = [list(row) for _, row in groupby(steps, key=lambda step: step.good)]
         told = []
         for row, after in zip_longest(rows, rows[1:]):
-            labels = ", ".join(dict.fromkeys(map(label_of, row)))
+            labels = and_more(list(dict.fromkeys(map(label_of, row))), MOST_LISTED, ", …")
             if len(row) > 1:
                 begun = row[0].started_at
                 span = f"for {span_text(begun, after[0].started_at)}" if after else "to the end"

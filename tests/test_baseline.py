@@ -327,14 +327,13 @@ def test_without_good_answers_on_either_side_it_is_not_judged(call_tool, site, e
         dead = f"http://127.0.0.1:{port}/"
         failed, good = export(*of_many(dead), codes=(75,)), export(*of_many(site.url()))
         bad = export(*of_many(site.url("/500")))
-        for path, url, code, lacking, thresholds in (
-            (failed, site.url(), 4, "before", {"ttfb"}),
-            (good, dead, 75, "now", {"total"}),
-            (good, site.url("/500"), 4, "now", {"total", "ttfb"}),
-            (bad, site.url("/slow"), 4, "before", {"ttfb"}),
+        for path, url, lacking, thresholds in (
+            (failed, site.url(), "before", {"ttfb"}),
+            (good, site.url("/500"), "now", {"total", "ttfb"}),
+            (bad, site.url("/slow"), "before", {"ttfb"}),
         ):
             result = call_tool("--json", "-", "--metrics-only", "--baseline", path, *words, *of_many(url))
-            assert result.code == code
+            assert result.code == 4
             assert f"total: not judged, too few good answers at {lacking}\n" in result.err
             document = result.json()
             found = check_numbers(document, json.loads(path.read_bytes()))

@@ -299,6 +299,8 @@ def test_malformed_budgets_on_statistics_are_refused_and_nothing_is_sent(call_to
 
 def test_a_series_of_a_dead_host_is_not_judged(call_tool):
     with refused_port() as port:
-        words = ("--count", 2, "--interval", 0, "--slo", "ttfb.max=9000,total=9000")
-        result = call_tool("--json", "-", *words, f"http://127.0.0.1:{port}/")
-    assert result.code == 75 and "slo" not in result.json()["summary"] and "SLO" not in result.err
+        words = ("--json", "-", "--count", 6, "--interval", 0, f"http://127.0.0.1:{port}/")
+        plain = call_tool("--slo", "ttfb.max=9000,total=9000", *words)
+        relative = call_tool("--slo", "total=+5%", *words, "--vs", "")
+    for result in (plain, relative):
+        assert result.code == 75 and "slo" not in result.json()["summary"] and "SLO" not in result.err
