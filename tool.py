@@ -1644,10 +1644,8 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
         host = r"(?://)?((?:localhost|[\w.-]+\.(?:[A-Za-z]{2,}|[0-9]+)|\[[^]]+\])(?::[0-9]+)?(?:[/?#].*)?)"
         begun = re.fullmatch(host, text)
         if begun and not drop_userinfo and not is_credential("", os.fsencode(text)):
-            scheme = (
-                "http" if re.match(r"(?i)(localhost|127\.[\d.]+|\[::1])(?![\w.-])", begun[1]) else "https"
-            )
-            meant = foreign(mask_location(f"{scheme}://{begun[1]}"))
+            here = re.match(r"(?i)(localhost|127\.[0-9.]+|\[::1])(?![\w.-])", begun[1])
+            meant = foreign(mask_location(f"http{'' if here else 's'}://{begun[1]}"))
             raise UsageError(f"{shown} has no scheme: did you mean '{meant}'?")
         what = shown if "://" in text or drop_userinfo else "the URL"
         raise UsageError(f"{what} does not begin with http:// or https://: expected https://host/path")
@@ -2162,7 +2160,8 @@ FOREIGN_OPTIONS = """
 --host --sni --servername --server-name --server --backend --target --ip --addr --connect --connect-to =
   --resolve HOST:PORT:ADDR sends a name to an address
 --all-ips --every-address = --all-addresses measures each address of the name
---dns --dns-server --nameserver --resolver --doh-url = the system's alone; --resolve HOST:PORT:ADDR needs none
+--dns --dns-server --nameserver --resolver --doh-url =
+  names are looked up as this machine does; --resolve HOST:PORT:ADDR needs no lookup
 --bind-address --local-address = --interface NAME_OR_ADDRESS connects from there
 --auth --token --bearer --oauth2-bearer --netrc --basic =
   a line "Authorization: Bearer …" in a file, by -H @FILE, keeps it out of ps; -u USER:PASSWORD does not
@@ -2176,14 +2175,15 @@ FOREIGN_OPTIONS = """
 --json-body --data-json --content-type = -d '{…}' is sent as application/json by itself
 -w --write-out --format --output-format --csv --export --export-json --report =
   every report has the times: --metrics-only, or --json - as JSON
--o --output --out --file -O --remote-name -N --no-buffer --download = no body is kept; --json PATH reports
+-o --output --out --file -O --remote-name -N --no-buffer --download =
+  leave it out: the body is not kept; --json PATH has the report
 --tag --name --instance = --label TEXT tells this probe from others
 --oneline --one-line --short = --compact prints a line a step
 -v --verbose -D --dump-header --headers --show-headers --trace --trace-ascii --debug = -i shows header fields
 -V = --version
 --color --no-color --colour --no-colour = colour follows the variables NO_COLOR and FORCE_COLOR
---concurrency --vus --rate --limit-rate -Z --parallel = one by one, at full speed: load is for wrk, hey or k6
---warmup = there is none: with --reuse the first run does not count
+--concurrency --vus --rate --limit-rate -Z --parallel = one request at a time: for load take wrk, hey or k6
+--warmup = there is none, as there is no load (wrk, hey, k6): with --reuse the first run does not count
 --threshold --budget --max-total --max-ttfb --max-latency --limit --sla --warning --critical --fail-if
   --fail-above = --slo KEY=MS is a budget, as total=300 or total.p95=300
 --regression --tolerance --max-increase = --slo total=+10% is a budget, with --versus or --baseline
@@ -3110,8 +3110,11 @@ def der_name(element: Der) -> list[tuple[str, str]]:
         for attribute in parts_of(relative):
             kind, value = parts_of(attribute)[:2]
             name = NAME_TYPES.get(kind.content)
+            text = decode(value.content)
+            if value.tag == 0x1E:  # BMPString (X.680 section 41), as old Windows CAs write it
+                text = value.content.decode("utf-16-be", "replace")
             if name:
-                pairs.append((name, decode(value.content)))
+                pairs.append((name, text))
     return pairs
 
 
@@ -3487,10 +3490,8 @@ def name_error(failure: TlsFailure) -> NetworkError:
     if is_ip(host) and failure.options.unix_socket is None:
         way = f": https://NAME:{port}/ with --resolve NAME:{port}:{bracketed(host)}"
     shown = foreign(and_more(names, 5))
-    message, hint = (
-        f"the certificate was issued for {shown}, not {host}",
-        f"Use one of its names in the URL{way}.",
-    )
+    message = f"the certificate was issued for {shown}, not {host}"
+    hint = f"Use one of its names in the URL{way}."
     if not {host, "*." + host.partition(".")[2]}.isdisjoint(map(str.lower, names)):
         message = f"the certificate has {shown} as its common name alone, and only subjectAltName counts"
         if certificate.names:
@@ -10434,10 +10435,8 @@ def write_export(option: str, report: Report, crashed: bool) -> bool:
     path, of_others = report.options.exports[option], option == "--prometheus"  # another user reads that one
     if crashed and of_others:  # the age of the old one tells of it
         return True
-    mode = 0o644 if of_others else None
-    return try_to_write(
-        f"{option} '{path}'", partial(write_file, option, path, EXPORTS[option](report), mode)
-    )
+    pieces, mode = EXPORTS[option](report), 0o644 if of_others else None
+    return try_to_write(f"{option} '{path}'", partial(write_file, option, path, pieces, mode))
 
 
 def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:

@@ -307,9 +307,12 @@ def test_days_are_a_whole_number_from_1(call_tool, server):
 
 def test_the_reader_agrees_with_another_one(authority):
     from cryptography import x509
+    from cryptography.x509.name import _ASN1Type
 
     common = x509.NameOID.COMMON_NAME
+    wide = x509.NameAttribute(common, "ü東", _ASN1Type.BMPString)
     for leaf in (
+        authority.issue(authority.ca, subject=x509.Name([wide])),
         authority.issue(authority.ca, None, sans=("a.test", "::1"), days=(-1, 365 * 22)),
         authority.issue(authority.ca, subject=authority.name(("CN", "one"), ("CN", "two"))),
         authority.issue(authority.ca, subject=authority.name()),

@@ -191,7 +191,7 @@ def test_a_word_too_many_is_a_usage_error_that_repeats_none(call_tool, server):
 def test_a_cluster_of_flags_is_taken_apart(call_tool, server):
     """As people type it: curl -sSLo /dev/null -w '%{time_total}'."""
     result = call_tool("-sSLo", "/dev/null", "-w%{time_total}", server.url())
-    check_usage_error(result, "arguments: -o: no body", "; -w: every report")
+    check_usage_error(result, "arguments: -o: leave it out", "; -w: every report")
     assert call_tool("-kLf", "--compact", server.url()).code == 0
     assert asked(call_tool, "-LkXPOST").method == "POST"
     assert asked(call_tool, "-d", "-s not an option").body == b"-s not an option"
