@@ -3040,13 +3040,26 @@ def parse_tcp_info(info: bytes) -> Counters | None:
     )
 
 
-def run_delay(thread_id: int) -> int:
-    """Return how long (ns) a thread has waited for a CPU (Linux: sched-stats); 0 where that is not told."""
+def cpu_times(thread_id: int) -> tuple[int, int]:
+    """Return how long (ns) a thread has had a CPU, and has waited for one (Linux: sched-stats); 0 where that
+    is not told.
+    """
     try:
         with open(f"/proc/self/task/{thread_id}/schedstat", "rb") as file:
-            return int(file.read().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
+            had, waited, _ = map(int, file.read().split())
+            return had, waited
+    except (OSError, ValueError):
+        return 0, 0
+
+
+def starved_within(had: int, waited: int, since_end: int, total_us: int) -> int:
+    """Return how long (us) a step waited for a CPU; since its start its thread `had` one, or `waited` (ns).
+
+    What came last has the kernel's time of arrival: until the thread noticed it, and after that, it did not
+    sleep. So of the time `since_end` (ns) it waited for what it can not have had.
+    """
+    late = max(0, since_end - had)
+    return min(max(0, waited - late) // 1000, total_us)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5965,7 +5978,7 @@ class CurrentStep(NamedTuple):
     log: Log
     started_at: datetime.datetime
     thread: int = 0  # the native id of the measuring thread
-    delayed: int = 0  # ns that it had waited for a CPU when the clock started
+    cpu_times: tuple[int, int] = (0, 0)  # of that thread (ns) when the clock started
     way: Way | None = None  # None until the step is prepared
     refused: str | None = None  # why no kept connection is used
     span_id: str | None = None
@@ -6097,7 +6110,8 @@ def nap_where_cpus_are_short() -> None:
     Device "naps before the clock": without it, where both cores are busy, the 95th percentile of connect is
     2.22 ms off instead of 0.13.
     """
-    if run_delay(os.getpid()) > SHORT_OF_CPU_NS:
+    _, waited = cpu_times(os.getpid())
+    if waited > SHORT_OF_CPU_NS:
         for _ in range(NAPS):
             time.sleep(NAP_SECONDS)
 
@@ -6308,11 +6322,12 @@ def describe_failure(
 
 def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     """Make the record of a step."""
-    url, secrets, waited = current.request.url, options.secrets, 0
+    url, secrets, timing, starved = current.request.url, options.secrets, history.timing, 0
     if history.start:
         # 0 where that thread has ended: a run that failed is closed by another.
-        waited = max(0, run_delay(current.thread) - current.delayed)
-    timing = history.timing
+        had, waited = (now - then for now, then in zip(cpu_times(current.thread), current.cpu_times))
+        since_end = time.perf_counter_ns() - history.start - timing.total * 1000
+        starved = starved_within(had, waited, since_end, timing.total)
     evidence = gather_evidence(history, options, timing, current.route.first_hop(url)[0])
     # After a redirect the host is the server's own word, which may repeat a credential.
     host = url.host if url.origin == options.request.url.origin else secrets.mask(url.host)
@@ -6337,7 +6352,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         body_bytes=history.received,
         interim=history.interim,
         error=describe_failure(current, history, options, evidence, host),
-        starved_us=min(waited // 1000, timing.total),
+        starved_us=starved,
         evidence=evidence,
         span_id=current.span_id,
         notes=tuple(shown_words(note, secrets) for note in notes),
@@ -6437,7 +6452,7 @@ def prepare_step(
         way=way,
         started_at=wall_clock(),
         thread=thread,
-        delayed=run_delay(thread),
+        cpu_times=cpu_times(thread),
         refused=gone or current.refused,
     )
 
@@ -7879,6 +7894,7 @@ class Report:
         self.host = os.uname().nodename  # this machine's name
         self.planned = options.series.rounds  # runs, if it is not stopped
         self.skipped = 0  # rounds, see `LiveReport`
+        self.left = ""  # what is said of the run that a signal ended
         self.lookup_us: int | None = None  # what the lookup of the addresses took, None without one
         self.variants: Sequence[str | None] = ()  # in the order of the report
         self.runs: list[Run] = []  # in the order of measurement
@@ -9725,7 +9741,7 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         runs, duration = f"{len(report.runs)} of {report.planned} runs", report.options.series.duration
         if duration:
             runs = f"{plural(len(report.runs), 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
-        yield Span(f"Stopped after {runs}.", "warn")
+        yield Span(f"Stopped after {runs}{report.left}.", "warn")
     if report.runs[0].turn.variant:
         yield from sides_blocks(report, width)
     else:
@@ -10349,9 +10365,13 @@ class LiveReport:
     def stop(self) -> None:
         """Leave no status line when a signal ends the process; of the first run say where it was."""
         self.status.clear()
-        text = self._state and not self._report.runs and not self._silent and stop_text(self._state)
-        if text and sys.stderr is not None:
-            write_at_once(sys.stderr, f"httphases: {text}\n")
+        if not (self._report.runs or self._silent) and self.stopped and sys.stderr is not None:
+            write_at_once(sys.stderr, f"httphases: {self.stopped}\n")
+
+    @property
+    def stopped(self) -> str:
+        """Say where the newest run was when it was stopped."""
+        return stop_text(self._state) if self._state else ""
 
     def look(self, state: RunState) -> None:
         """Say what a run is doing; raises Stopped when the series is to end."""
@@ -10421,6 +10441,7 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
         try:
             run = measure(variant.options, pool, live.look, turn)
         except Stopped:
+            report.left = live.stopped and f"; {variant.name or 'the next'} was {live.stopped}"
             return
         told = report.add(run)
         INTERRUPTION.sums_up = not series.single

