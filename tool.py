@@ -3055,8 +3055,8 @@ def cpu_times(thread_id: int) -> tuple[int, int]:
 def starved_within(had: int, waited: int, since_end: int, total_us: int) -> int:
     """Return how long (us) a step waited for a CPU; since its start its thread `had` one, or `waited` (ns).
 
-    What came last has the kernel's time of arrival: until the thread noticed it, and after that, it did not
-    sleep. So of the time `since_end` (ns) it waited for what it can not have had.
+    The end is when the last bytes arrived, by the kernel's clock. The thread has not slept since then: of the
+    time `since_end` (ns) it waited for all that it cannot have `had`, and that is not the step's.
     """
     late = max(0, since_end - had)
     return min(max(0, waited - late) // 1000, total_us)
@@ -6919,7 +6919,9 @@ def find_slow(steps: Sequence[Step]) -> Slow | None:
     slow = [step for step in steps if step.timing.total > limit]
     runs, besides = split_slow(slow, median(times_of("total", others)), len(steps))
     rounds = {step.turn.round for step in runs}
-    parted = groupby(steps, lambda step: step.turn.round in rounds)  # by good runs: another tells no rhythm
+    parted = groupby(
+        steps, lambda step: step.turn.round in rounds
+    )  # rows with no good run between them are one
     rhythm = find_rhythm([list(row) for is_slow, row in parted if is_slow], len(steps))
     companion = find_companion(count_traits(runs), count_traits(others))
     return Slow(runs, besides, others, rows_of(runs), rhythm, companion)
@@ -9296,7 +9298,7 @@ def allowance_texts(verdict: Verdict) -> Iterator[str]:
     for each in verdict.judgements:
         if each.allowance and each.difference:
             _, least, _ = each.difference
-            percent = each.allowance.percent and each.baseline > max(0, -least)  # else it says nothing
+            percent = each.allowance.percent and each.baseline > max(0, -least)  # below -100 % says nothing
             unit, per_ms = ("%", 100 / each.baseline) if percent else ("ms", 1.0)
             size, low, high = (f"{ms * per_ms:+.1f}".replace("-", "−") for ms in each.difference)
             where = f" at {each.variant}" if each.variant else ""
@@ -9542,7 +9544,7 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
 def reason_rows(steps: Iterable[Step]) -> Iterator[Row]:
     """Say why steps failed, the most frequent reasons first."""
     failed = filter(None, (step.error for step in steps))
-    alike = group_by(lambda error: error.message.partition(CLOCK_SAYS)[0], failed)  # at whatever time
+    alike = group_by(lambda error: error.message.partition(CLOCK_SAYS)[0], failed)  # whenever it was
     for errors in sorted(alike.values(), key=lambda errors: -len(errors))[:SHOWN_FINDINGS]:
         yield from why_rows(errors[-1], f" ({how_often(len(errors))})")
 
@@ -9741,14 +9743,17 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         runs, duration = f"{len(report.runs)} of {report.planned} runs", report.options.series.duration
         if duration:
             runs = f"{plural(len(report.runs), 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
-        yield Span(f"Stopped after {runs}{report.left}.", "warn")
+        left = f"; {report.left}" if report.left else ""
+        yield Span(f"Stopped after {runs}{left}.", "warn")
     if report.runs[0].turn.variant:
         yield from sides_blocks(report, width)
     else:
         for summary in report.summaries:
             yield from summary_blocks(summary, report, width)
     rows = list(not_good_rows(report))
-    yield Fields(row for at, row in enumerate(rows) if row[0] != "Try" or row not in rows[:at])  # once
+    yield Fields(
+        row for at, row in enumerate(rows) if row[0] != "Try" or row not in rows[:at]
+    )  # it is said once
     if report.skipped:
         starts = report.skipped + len({run.turn.round for run in report.runs})
         seconds = report.options.series.interval
@@ -10441,7 +10446,8 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
         try:
             run = measure(variant.options, pool, live.look, turn)
         except Stopped:
-            report.left = live.stopped and f"; {variant.name or 'the next'} was {live.stopped}"
+            where = live.stopped
+            report.left = f"{variant.name or 'the next'} was {where}" if where else ""
             return
         told = report.add(run)
         INTERRUPTION.sums_up = not series.single
