@@ -192,7 +192,7 @@ def test_a_loss_does_not_hide_a_window(lab):
 
     def script(peer):
         peer.read_until(b"\r\n\r\n")
-        peer.wait(0.6)
+        peer.wait(1.2)
         peer.skip(300_000)
         peer.send(HEAD.format(0))
 
