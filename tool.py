@@ -2874,7 +2874,8 @@ class Log:
         self.notes: tuple[str, ...] = ()  # of the step
         self.first_byte: int | None = None  # of the final response
         self.response: Response | None = None  # its header section is whole
-        self.received = 0  # bytes of the body
+        self.length: int | None = None  # bytes of the body as the response announces them
+        self.received = 0  # bytes of the body that have come
         self.page = b""  # how the body begins, if it is text and the status was not expected
         self.gaps: tuple[tuple[int, int, bool], ...] = ()  # from when until when, and whether a time tells it
         self.pause = Pause(0, 0)  # the longest one within the response
@@ -4464,16 +4465,13 @@ def connection_tokens(headers: Iterable[Header]) -> set[str]:
     return {token.strip() for token in listed.split(",")}
 
 
-def announced_lengths(headers: Iterable[Header]) -> set[int | None]:
-    """Return the different lengths that Content-Length names (RFC 9110 section 8.6), None for no length."""
-    parts = {part for value in values_of(headers, "content-length") for part in value.split(b",")}
-    return {parse_digits(part.strip(b" \t")) for part in parts}
-
-
-def content_length(headers: Sequence[Header]) -> int | None:
-    """Return the announced length; raises NetworkError when it is malformed or contradicts itself."""
-    lengths = announced_lengths(headers)
-    shown = foreign(b", ".join(values_of(headers, "content-length")))
+def content_length(headers: Iterable[Header]) -> int | None:
+    """Return the length that Content-Length announces (RFC 9110 section 8.6), None where there is none.
+    Raises NetworkError when it is malformed or contradicts itself.
+    """
+    values = values_of(headers, "content-length")
+    lengths = {parse_digits(part.strip(b" \t")) for value in values for part in value.split(b",")}
+    shown = foreign(b", ".join(values))
     if None in lengths:
         raise protocol_error(f"the response's Content-Length is not a length: '{shown}'")
     if len(lengths) > 1:
@@ -4558,6 +4556,7 @@ def read_response_body(reader: Reader, method: str, response: Response, log: Log
         if last == b"chunked":
             read_body_in_chunks(reader, log)
         elif length is not None and last in (b"", b"identity"):
+            log.length = length
             count_body(reader, length, log)
         else:
             while pass_over(reader, BUFFER, log):
@@ -4681,23 +4680,11 @@ class Stage:
         return b""
 
 
-def missing_bytes(history: Log) -> int | None:
-    """Return how much of the body is to come; None where no length is announced, or it counts for nothing
-    beside Transfer-Encoding (RFC 9112 section 6.3).
-    """
-    response = history.response
-    if response is None or values_of(response.headers, "transfer-encoding"):
-        return None
-    length = next(iter(announced_lengths(response.headers) - {None}), None)
-    return None if length is None else length - history.received
-
-
 def what_came(history: Log) -> str:
     """Say how much of a response has come."""
     if history.response is None:
         return "not even its header is whole"
-    missing = missing_bytes(history)
-    announced = "" if missing is None else f" of {history.received + missing}"
+    announced = "" if history.length is None else f" of {history.length}"
     return f"{history.received}{announced} bytes of the body came"
 
 
@@ -4876,7 +4863,7 @@ class Http1Exchange(Exchange):
         read_response_body(self.reader, self.request.method, response, self.log)
         self.log.done = stream.arrived
         if self.reader.left:
-            cause = ": its Content-Length is too small" if missing_bytes(self.log) == 0 else ""
+            cause = ": its Content-Length is too small" if self.log.length == self.log.received else ""
             self.log.notes += (f"{self.reader.left} bytes or more came behind the end of the answer{cause}",)
 
 
@@ -5130,7 +5117,6 @@ class Http2Exchange(Exchange):
         self._chatter = 0
         self._headers_began = 0
         self._ended = self._given_up = False
-        self._length: int | None = None  # bytes of the body, where the response announces them
         # For how long (ns) windows held the body back, and since when one does that is used up now, else 0.
         self._held = 0, 0
 
@@ -5158,9 +5144,8 @@ class Http2Exchange(Exchange):
             while not self._ended:
                 self._read_frame()
                 asked = self.log.sent is not None or self._given_up
-                came = self._length is not None and self.log.received >= self._length
-                more = came and self.log.received != self._length
-                if more or (asked and came and not self.reader.left):
+                missing = math.inf if self.log.length is None else self.log.length - self.log.received
+                if missing < 0 or (missing == 0 and asked and not self.reader.left):
                     self._ended = True
         except (EOFError, OSError) as stopped:
             if self.reader.goaway:
@@ -5169,14 +5154,14 @@ class Http2Exchange(Exchange):
                 raise
             ended = f"the connection ended after {self.log.received} bytes, before the end of the response"
             raise protocol_error(ended, CLOSED_EARLY) from None
-        response, received = self.log.response, self.log.received
+        response, received, length = self.log.response, self.log.received, self.log.length
         if response is None:
             raise protocol_error("the HTTP/2 stream ended without a response")
         if received and not has_body(self.request.method, response.status):
             words = f"the answer to {self.request.method}, {response.status}, has a body of {received} bytes"
             raise protocol_error(f"{words}, where HTTP has none", HTTP2_HINT)
-        if self._length not in (None, received):
-            raise protocol_error(f"the body has {received} bytes, its content-length says {self._length}")
+        if length not in (None, received):
+            raise protocol_error(f"the body has {received} bytes, its content-length says {length}")
         self.log.done = stream.arrived
         self.reader.close_stream(self._stream, not (self._body or self._given_up))
 
@@ -5324,7 +5309,7 @@ class Http2Exchange(Exchange):
         if len(headers) > MAX_HEADER_LINES:
             raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
         self.log.response = Response(status, "", "HTTP/2", headers)
-        self._length = content_length(headers) if has_body(self.request.method, status) else 0
+        self.log.length = content_length(headers) if has_body(self.request.method, status) else 0
         self._held = self.held_ns(self._headers_began), 0
         self.reader.stream.in_bulk = True
         if status >= 300 and self._body:  # the rest of the request is not wanted
