@@ -1522,10 +1522,10 @@ def check_statistics(budgets: Mapping[str, float | Allowance], count: int, reuse
 # 7. Names, routes. URLs, proxies and redirects: text -> records. No effects but the imports of idna,
 #    ipaddress and socks; the environment is an argument.
 def ip_family(host: str) -> int:
-    """Return the family of an address literal (socket.AF_*), AF_UNSPEC of a name; a zone id is allowed."""
-    for family in FAMILY_NAMES:
+    """Return the family of an address literal (socket.AF_*), AF_UNSPEC of a name. IPv6 may have a zone."""
+    for family, address in ((socket.AF_INET, host), (socket.AF_INET6, host.partition("%")[0])):
         try:
-            socket.inet_pton(family, host.partition("%")[0])
+            socket.inet_pton(family, address)
             return family
         except (OSError, ValueError):
             continue
@@ -1638,7 +1638,7 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
     shown = f"URL '{foreign(mask_location(text))}'"
     if re.search(r"[\x00-\x1f\x7f]", text):
         raise UsageError(f"{shown} holds a control character")
-    parts = re.match(r"(?i)(https?)://([^/?#\\]*)([^#]*)", text)
+    parts = re.match(r"(?ai)(https?)://([^/?#\\]*)([^#]*)", text)  # without (?a) ſ would pass for s
     if not parts:
         # It may be a password: it is repeated if it has a scheme, or begins with a host.
         host = r"(?://)?((?:localhost|[\w.-]+\.(?:[A-Za-z]{2,}|[0-9]+)|\[[^]]+\])(?::[0-9]+)?(?:[/?#].*)?)"
@@ -1775,8 +1775,8 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
     # Surrogates keep the bytes that are not UTF-8, for percent-encoding.
     text = locations[0].decode("utf-8", "surrogateescape").strip(" \t")
     # As browsers: slashes too many are skipped, and http:/b on a page of http is /b (WHATWG URL section 4.4).
-    text = re.sub(rf"(?i)^{url.scheme}:(?!//)", "", text)
-    text = re.sub(r"(?i)^(https?:)/*", r"\1//", text)
+    text = re.sub(rf"(?ai)^{url.scheme}:(?!//)", "", text)
+    text = re.sub(r"(?ai)^(https?:)/*", r"\1//", text)
     if re.match(r"\\[/\\]|/\\", text):
         # Browsers read a backslash as a slash: another host. RFC 3986 reads a path on this one. Ask neither.
         shown = f"'{foreign(mask_location(decode(locations[0])))}'"

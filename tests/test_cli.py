@@ -130,7 +130,7 @@ WRONG_VALUES = {  # of each option
     "-H": ["", ": hunter2", "X Y: hunter2", "X-Ü: hunter2", "X-A: hunter2\r\nX-B: 1"],
     "--resolve": [
         *"a.test :80:127.0.0.1 a.test::127.0.0.1 a.test:65536:127.0.0.1 a.test:80:[::1".split(),
-        *"a.test:80:localhost a.test:80:127.0.0.256".split(),
+        *"a.test:80:localhost a.test:80:127.0.0.256 a.test:80:127.0.0.1%lo".split(),
     ],
     "--label": [""],
 }

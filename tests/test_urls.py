@@ -55,7 +55,7 @@ def test_zeros_before_a_port_count_for_nothing_however_many():
 NO_URLS = [  # and what test_cli.py refuses
     *"http://a.test:1:2 http://.a.test http://[::1 http://::1/ http://[127.0.0.1]/ http://[a.test]/".split(),
     *["http://[fe80::1%]/", "http://a%20b/", "http://a,b/", " ", "http://a.test/\x00", "http://a b/"],
-    *["http://" + "a" * 64 + ".test", "http://" + "a." * 127 + "test/"],
+    *["http://" + "a" * 64 + ".test", "http://" + "a." * 127 + "test/", "httpſ://a.test/"],
 ]
 
 
