@@ -8051,14 +8051,15 @@ def verdict_tokens(verdict: Verdict) -> Iterator[str]:
         yield "slo_violations=" + ",".join(failed)
 
 
-def step_title(number: int, turn: Turn | None) -> str:
+def step_title(step: Step, single: bool) -> str:
     """Return what the line of a step begins with; in a series that is its run, and its address or side."""
-    if turn is None:
-        return f"Step {number}"
-    return " ".join(word for word in (f"Run {turn.number} Step {number}", turn.variant) if word)
+    if single:
+        return f"Step {step.number}"
+    words = (f"Run {step.turn.number} Step {step.number}", step.turn.variant)
+    return " ".join(filter(None, words))
 
 
-def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None) -> str:
+def metrics_line(step: Step, verdict: Verdict | None, single: bool) -> str:
     """Return the key=value line of a step; `-` stands for what does not exist."""
     tokens = [f"{key}={fixed(step.timing.ms(key), 3)}" for key in LINE_KEYS]
     tokens += [f"status={step.status or 0}", f"bytes={step.body_bytes}"]
@@ -8073,17 +8074,25 @@ def metrics_line(step: Step, verdict: Verdict | None, turn: Turn | None) -> str:
         tokens.append(f"error={step.error.kind}")
     if verdict:
         tokens += verdict_tokens(verdict)
-    if turn:
+    if not single:
         tokens.append(f"at={instant_text(step.started_at)}")
-    return f"{step_title(step.number, turn)}: " + " ".join(tokens)
+    return f"{step_title(step, single)}: " + " ".join(tokens)
 
 
-def compact_line(step: Step, turn: Turn | None) -> str:
+def compact_line(step: Step, single: bool) -> str:
     times = " ".join(f"{key}={fixed(step.timing.ms(key), 1, 'ms')}" for key in LINE_KEYS)
     end = f"{step.error.kind}: {step.error.message}" if step.error else size_text(step.body_bytes)
-    when = f"{clock_text(step.started_at)} " if turn else ""
+    when = "" if single else f"{clock_text(step.started_at)} "
     asked = f"{step.status or 'ERROR'} {step.request.method} {clip(step.url)}"
-    return f"{when}{step_title(step.number, turn)}: {asked} | {times} | {end}"
+    return f"{when}{step_title(step, single)}: {asked} | {times} | {end}"
+
+
+def run_lines(run: Run, options: Options) -> list[str]:
+    """Return a line for each step of a run; the last one that was answered has the verdict."""
+    single = options.series.single
+    if options.style == "compact":
+        return [compact_line(step, single) for step in run.steps]
+    return [metrics_line(step, run.verdict if step is run.judged else None, single) for step in run.steps]
 
 
 def without_query(url: str) -> str:
@@ -8215,37 +8224,48 @@ def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
 
 
 def limit_text(report: Report) -> str:
-    """Say that chains were stopped because they are too long; nothing where none was."""
+    """Say after how many redirects chains were stopped, and in how many runs; nothing where none was."""
     limited, count = [run for run in report.runs if run.limit_reached], len(report.runs)
-    some = f"{len(limited)} of {count} runs " if count > 1 else ""
-    return f"{some}stopped after {MAX_REDIRECTS} redirects{limited[0].loop} (exit 47)" if limited else ""
+    some = f" in {len(limited)} of {count} runs" if count > 1 else ""
+    return f"after {MAX_REDIRECTS} redirects{some}{limited[0].loop} (exit 47)" if limited else ""
 
 
 def refusals(report: Report) -> Iterator[str]:
     """Give a line for chains that were stopped, for each budget that was exceeded or not judged, and with -f
     for bad answers.
     """
-    yield from filter(None, [limit_text(report)])
+    limit = limit_text(report)
+    if limit:
+        yield f"stopped {limit}"
     if report.verdict:
         yield from budget_texts(report.verdict, report)
     if report.options.fail:
         yield from filter(None, [bad_answers_text(report)])
 
 
-def series_warnings(report: Report) -> Iterator[str]:
-    """Give the warnings about all runs."""
-    options, count = report.options, len(report.runs)
-    if report.verdict and options.style == "metrics":
-        yield from not_judged_texts(report.verdict, report)
-    if not (report.only_run and options.style == "waterfall"):  # where a row has it
-        yield from filter(None, [limit_text(report)])
+def note_texts(report: Report) -> Iterator[str]:
+    """Say what is odd about answers: of a single run in which step, of a series in how many runs."""
     if report.only_run:
+        steps = report.only_run.steps
+        yield from (f"in step {step.number} {note}" for step in steps for note in step_notes(step))
         return
     sentences = ({note for step in run.steps for note in step_notes(step)} for run in report.runs)
-    notes = collections.Counter(note for those in sentences for note in those)
+    notes, count = collections.Counter(note for those in sentences for note in those), len(report.runs)
     yield from (f"in {often} of {count} runs {note}" for note, often in notes.most_common(MOST_LISTED))
-    for summary in report.summaries:
-        if summary.none_good and options.style != "waterfall":  # which says so itself
+
+
+def report_warnings(report: Report) -> Iterator[str]:
+    """Give the warnings that stand beside lines; a waterfall has rows for all of them."""
+    if report.options.style == "waterfall":
+        return
+    if report.verdict and report.options.style == "metrics":
+        yield from not_judged_texts(report.verdict, report)
+    limit = limit_text(report)
+    if limit:
+        yield f"stopped {limit}"
+    yield from note_texts(report)
+    for summary in () if report.only_run else report.summaries:
+        if summary.none_good:
             where = " at ".join(filter(None, (f"step {summary.number}", summary.variant)))
             yield f"{where}: {NONE_GOOD}"
 
@@ -9174,8 +9194,8 @@ def header_rows(response: Response) -> Iterator[Row]:
         yield "Header", (Span(f"{clip(header['name'])}: ", "strong"), Span(clip(header["value"])))
 
 
-def response_rows(step: Step) -> Iterator[Row]:
-    """Say what was sent and what came, and what is odd about it."""
+def response_rows(step: Step, include: bool) -> Iterator[Row]:
+    """Say what was sent and what came; `include` is that header fields are shown too."""
     response = step.response
     if step.request.body is not None and step.timing.send is not None:
         whole, spent, how = step.evidence.sent_whole, step.evidence.acknowledged_us, "acknowledged"
@@ -9196,9 +9216,14 @@ def response_rows(step: Step) -> Iterator[Row]:
         location = response.get("location")
         if location is not None:
             yield "Location", clip(location)
-        if step.page and not step.good:
-            yield "It says", step.page
         yield from claim_rows(response)
+        yield from header_rows(response) if include else ()
+
+
+def remark_rows(step: Step) -> Iterator[Row]:
+    """Quote an error page, and say what is odd about an answer; a series has both for all of its runs."""
+    if step.page and not step.good:
+        yield "It says", step.page
     yield from (("Note", Span(note, "warn")) for note in step_notes(step))
 
 
@@ -9233,8 +9258,8 @@ def step_rows(step: Step, before: Step | None, include: bool) -> list[Row]:
     known = list(network_rows(before)) if before else []
     same = [row for row in rows if row in known and row[0] not in ALWAYS_DRAWN]
     named: list[Row] = [("As before", ", ".join(label for label, _ in same))] if same else []
-    fields = header_rows(step.response) if include and step.response else ()
-    return [*named, *(row for row in rows if row not in same), *response_rows(step), *fields]
+    new = (row for row in rows if row not in same)
+    return [*named, *new, *response_rows(step, include), *remark_rows(step)]
 
 
 def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Block]:
@@ -9317,8 +9342,8 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
     if len(run.steps) > 1:
         yield Span("Redirect Chain Summary", "strong")
         yield chain_table(run, width)
-        stopped = [("Stopped", Span(f"after {MAX_REDIRECTS} redirects{run.loop} (exit 47)", "bad"))]
-        yield Fields(stopped if run.limit_reached else list(map(reading_row, chain_findings(run))))
+        if not run.limit_reached:  # the row `Stopped` says as much
+            yield Fields(map(reading_row, chain_findings(run)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9515,8 +9540,8 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
     used = summary.used
     if used:
         counts = varying(summary)  # what varies is told in numbers, all else as the newest run has it
-        rows = step_rows(used[-1], None, report.options.include)
-        rows = [row for row in rows if row[0] not in (*counts, "It says")]  # see `page_rows`
+        rows = [*network_rows(used[-1]), *response_rows(used[-1], report.options.include)]
+        rows = [row for row in rows if row[0] not in counts]
         for label, count in counts.items():
             values = [f"{value} ×{often}" for value, often in count.most_common()]
             rows.append((label, and_more(values, MOST_LISTED, ", …")))
@@ -9736,9 +9761,9 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         for summary in report.summaries:
             yield from summary_blocks(summary, report, width)
     rows = list(not_good_rows(report))
-    yield Fields(
-        row for at, row in enumerate(rows) if row[0] != "Try" or row not in rows[:at]
-    )  # it is said once
+    # An advice is said once.
+    yield Fields(row for at, row in enumerate(rows) if row[0] != "Try" or row not in rows[:at])
+    yield Fields(("Note", Span(text, "warn")) for text in note_texts(report))
     if report.skipped:
         starts = report.skipped + len({run.turn.round for run in report.runs})
         seconds = report.options.series.interval
@@ -9751,6 +9776,9 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
     run, options = report.only_run, report.options
     if options.style == "waterfall":
         yield from run_blocks(run, options.include, width) if run else series_blocks(report, width)
+        limit = limit_text(report)
+        if limit:
+            yield Fields([("Stopped", Span(limit, "bad"))])
         if options.baseline:
             yield from baseline_blocks(report, options.baseline, width)
         if run and not report.verdict and report.exit_code() == ExitCode.HTTP_ERROR:
@@ -10112,19 +10140,12 @@ def write_out(stream: Any, write: Callable[[], object]) -> None:
     stream.flush()
 
 
-def run_lines(run: Run, style: str, turn: Turn | None) -> list[str]:
-    """Return a line for each step of a run; `turn` is its place in a series."""
-    if style == "metrics":
-        return [metrics_line(step, run.verdict if step is run.judged else None, turn) for step in run.steps]
-    return [compact_line(step, turn) for step in run.steps]
-
-
 def write_report(report: Report, stream: Any, rich: bool) -> None:
     """Print the report in the chosen style; raises OSError."""
     options, run = report.options, report.only_run
     if options.style != "waterfall":
         summaries = summary_lines(report, options.style == "compact")
-        lines: Iterable[str] = run_lines(run, options.style, None) if run else summaries
+        lines: Iterable[str] = run_lines(run, options) if run else summaries
         stream.write("".join(visible(line) + "\n" for line in lines))
     if options.style != "metrics":
         painter = choose_painter(stream, options.environ, rich)
@@ -10243,15 +10264,13 @@ def import_ahead(options: Options) -> bool:
     return draws and has_rich()
 
 
-def warn_about(run: Run, options: Options, turn: Turn | None) -> None:
-    """Warn of what stdout does not show; `turn` is the run's place in a series."""
-    for step in run.steps:
-        if step.error and options.style in ("metrics", "silent"):
+def say_errors(run: Run, options: Options) -> None:
+    """Say why steps failed, where the report does not."""
+    for step in run.steps if options.style in ("metrics", "silent") else ():
+        if step.error:
             # In lower case, but for a side, which is a capital.
-            title = step_title(step.number, turn).replace("Run", "run").replace("Step", "step")
+            title = step_title(step, options.series.single).replace("Run", "run").replace("Step", "step")
             say(f"error: {title}: {step.error.message.rstrip('.')}. {step.error.hint}")
-        if options.style != "waterfall" and turn is None:
-            warn(options, *(f"in step {step.number} {note}" for note in step_notes(step)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -10313,15 +10332,15 @@ class LiveReport:
         return None
 
     def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
-        """Print the lines of a run that has ended, and on a terminal what has changed with it."""
+        """Say why a run failed. Of a series print its lines, and on a terminal what has changed with it."""
+        self.status.clear()
+        say_errors(run, self._options)
         if self._options.series.single:
             return
-        self.status.clear()
-        warn_about(run, self._options, run.turn)
         if self._options.style == "waterfall":
             self._print_lines(self._change_lines(events) if self.stream and self.stream.isatty() else ())
         elif not self._silent:
-            self._print_lines(run_lines(run, self._options.style, run.turn))
+            self._print_lines(run_lines(run, self._options))
             for line in self._change_lines(events) if sys.stderr and sys.stderr.isatty() else ():
                 say(line, "")
 
@@ -10472,12 +10491,10 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         UNFINISHED.remove(live.stop)
         pool.close()
         gc.unfreeze()
-    if report.only_run:
-        warn_about(report.only_run, options, None)
     for line in refusals(report) if options.style == "silent" else ():
         say(line)
     live.print(lambda: write_report(report, live.stream, rich))
-    warn(options, *series_warnings(report))
+    warn(options, *report_warnings(report))
     wrote = [write_export(option, report, crash is not None) for option in options.exports]
     if crash:
         raise crash

@@ -319,7 +319,7 @@ UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e
 
 ACCIDENT = re.compile(r"Traceback \(|Exception ignored|\b[A-Z]\w+Warning: |internal error")
 """What Python, or a program that it has to end, says on stderr."""
-ANSWER = re.compile("httphases: (error: |warning: (\\d+ of \\d+ runs )?stopped after)|[╭│╰]|\\+-|\\| ")
+ANSWER = re.compile("httphases: (error: |warning: stopped after)|[╭│╰]|\\+-|\\| ")
 """How a line begins that says why the exit code is not 0, in a panel too."""
 PROGRESS = re.compile(r"(.*\x1b\[K)?")
 

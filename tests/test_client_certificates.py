@@ -270,10 +270,12 @@ def test_a_refusal_by_a_server_that_asks_says_what_a_certificate_has_to_do_with_
     with http_server({"/": Reply(status)}, tls=asking(authority)) as server:
         for words, identity, said in ((refused, ("--cert", holder.both), shown), (asked, (), missing)):
             given = (*identity, "--cacert", authority.file, server.url())
-            drawn = call_tool(*given).out
-            line = call_tool("--compact", *given).err
-            runs = call_tool("--compact", *series, *given).err
-            assert (words in flat(drawn), words in line, f"in 2 of 2 runs {words}" in runs) == (said,) * 3
+            drawn, line = flat(call_tool(*given).out), call_tool("--compact", *given).err
+            assert (f"Note {words}" in drawn, f"in step 1 {words}" in line) == (said, said)
+            drawn, runs = call_tool(*series, *given), call_tool("--compact", *series, *given).err
+            often = f"in 2 of 2 runs {words}"
+            assert (f"Note {often}" in flat(drawn.out), often in runs) == (said, said)
+            assert drawn.err == "" and flat(drawn.out).count(words) == said, "it is said once"
 
 
 # --- files -----------------------------------------------------------------------------------------
