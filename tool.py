@@ -402,6 +402,12 @@ def clip(text: str, most: int = MAX_TEXT) -> str:
     return f"{text[:most]}… ({len(text)} characters)"
 
 
+def list_first(names: Sequence[str], most: int = MOST_LISTED) -> str:
+    """List the first of some names, with … where there are more."""
+    listed = ", ".join(names[:most])
+    return f"{listed}, …" if len(names) > most else listed
+
+
 class ToolError(Exception):
     """Say in one sentence what went wrong; what others said in it is marked by `foreign`."""
 
@@ -3261,7 +3267,8 @@ def family_option(options: Options) -> str:
 def explain_lookup(
     host: str, options: Options, error: socket.gaierror, took: float, resolver: Resolver | None
 ) -> NetworkError:
-    """Say why a lookup failed: no such name, no such address, or a name server failed. It `took` some us.
+    """Say why a lookup failed: no such name, no such address, or a name server failed. It `took` some us,
+    which the hint says: failures are counted by their messages.
 
     Where no name server can be reached, glibc says that the name is unknown.
     """
@@ -3269,11 +3276,11 @@ def explain_lookup(
     message, hint = f"{host} could not be looked up: {reason_of(error)}", LOOKUP_HINT
     listed = f" ({clip(', '.join(resolver.servers))})" if resolver else ""
     if error.errno == socket.EAI_AGAIN:  # SERVFAIL, REFUSED, a closed port and silence are all called so
-        message = f"{host} could not be looked up: no name server gave a usable answer in {length_text(took)}"
+        message = f"{host} could not be looked up: no name server gave a usable answer"
         one = "" if wanted else "; -4 or -6 asks for one family alone"
         hint = (
-            f"Check the name servers of /etc/resolv.conf{listed}. If one is this machine: does "
-            f"systemd-resolved or dnsmasq run? `nslookup {host}` asks them{one}."
+            f"Check the name servers of /etc/resolv.conf{listed}, which took {length_text(took)}. If one is "
+            f"this machine: does systemd-resolved or dnsmasq run? `nslookup {host}` asks them{one}."
         )
     elif wanted and error.errno in (socket.EAI_NONAME, no_data, getattr(socket, "EAI_ADDRFAMILY", -9)):
         option = family_option(options)
@@ -3415,7 +3422,6 @@ VERDICTS = {  # those whose words differ from version to version, or are hard to
     26: "the certificate is not meant for a server",
 }
 TO_THE_SECOND = "%Y-%m-%d %H:%M:%S UTC"
-CLOCK_SAYS = ", this machine's time "
 
 
 class TlsFailure(NamedTuple):
@@ -3479,21 +3485,13 @@ def validity_error(failure: TlsFailure) -> NetworkError:
         message = f"the certificate {when}"
         if each is not failure.certificate:
             message = f"a certificate further up the chain {when}: {foreign(certificate_name(each))}"
-        message += f" ({field} {moment:{TO_THE_SECOND}}{CLOCK_SAYS}{now:{TO_THE_SECOND}})"
+        message += f" ({field} {moment:{TO_THE_SECOND}})"
     elif moments and all(moment for _, moment in moments):  # one that was not sent, but is trusted here
         where = "in the trust store (package ca-certificates, or the file of --cacert)"
         message = f"a CA certificate {where} {verdict}"
     then = "look at the certificate" if early else "renew the certificate"
-    hint = f"Check this machine's date. If it is right, {then} {where}."
+    hint = f"Check this machine's time, {now:{TO_THE_SECOND}}. If it is right, {then} {where}."
     return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
-
-
-def and_more(names: Sequence[str], most: int, rest: str = " and {} more") -> str:
-    """List the first of some names; `rest` says that there are more, and how many."""
-    listed = ", ".join(names[:most])
-    if len(names) > most:
-        listed += rest.format(len(names) - most)
-    return listed
 
 
 def name_error(failure: TlsFailure) -> NetworkError:
@@ -3503,7 +3501,7 @@ def name_error(failure: TlsFailure) -> NetworkError:
     way = f", or give the server a certificate for {host}"
     if is_ip(host) and failure.options.unix_socket is None:
         way = f": https://NAME:{port}/ with --resolve NAME:{port}:{bracketed(host)}"
-    shown = foreign(and_more(names, 5))
+    shown = foreign(list_first(names, 5))
     message = f"the certificate was issued for {shown}, not {host}"
     hint = f"Use one of its names in the URL{way}."
     if not {host, "*." + host.partition(".")[2]}.isdisjoint(map(str.lower, names)):
@@ -5581,7 +5579,7 @@ class Tcp(Hop):
         tried = [dial.peer.ip for dial in dials if dial.peer and dial.peer.ip != self.place[0]]
         where = self.place[0]
         if tried:
-            where += f" ({and_more(tried, 3)})"
+            where += f" ({list_first(tried, 3)})"
         return f"{where} port {self.place[1]}"
 
 
@@ -6698,7 +6696,7 @@ def gather_findings(steps: Iterable[Step]) -> tuple[tuple[Finding, list[tuple[in
 LEAST_SLOW_US = 5_000  # above the median: less is not called slow
 GROUP_RUNS, LEAST_RUNS, GROUP_SHARE = 20, 5, 0.15  # of two groups: least runs in all, and of each one
 GROUP_MADS = 3  # the gap between two groups is wider than so many of their spreads
-RHYTHM_ROWS, RHYTHM_RISK = 4, 0.003  # least rows of slow runs; how often chance may make a pattern of rows
+RHYTHM_STREAKS, RHYTHM_RISK = 4, 0.003  # streaks at the least; how often chance may make them regular
 LARGE_PART = 0.2  # of a difference: a phase with a smaller part is not named
 FAR_TIMES = 4  # slow runs fall apart where some are slower than the rest of them by so many times as much
 MOST, FEW = 0.9, 0.1  # a field or finding goes with some runs: most of them have it, few others
@@ -6727,7 +6725,7 @@ class Companion(NamedTuple):
 
 
 class Rhythm(NamedTuple):
-    """That a row of runs begins each so many runs (None where the number varies), and each so many us."""
+    """That a streak begins each so many runs (None where the number varies), and each so many us."""
 
     every_runs: int | None
     every_us: float
@@ -6735,12 +6733,12 @@ class Rhythm(NamedTuple):
 
 
 class Slow(NamedTuple):
-    """The slow runs of a series, by their steps, in rows of runs one after the other."""
+    """The slow runs of a series, by their steps; a streak is those that came one after the other."""
 
     runs: Sequence[Step]
     besides: Sequence[Step]  # slow ones of another kind: nearer to the usual ones, or a single one far above
     others: Sequence[Step]
-    rows: Sequence[Sequence[Step]]
+    streaks: Sequence[Sequence[Step]]
     rhythm: Rhythm | None
     companion: Companion | None
 
@@ -6818,31 +6816,31 @@ def find_companion(these: Counted, others: Counted) -> Companion | None:
     )
 
 
-def rows_of(steps: Iterable[Step]) -> list[list[Step]]:
-    """Put steps of runs one after the other into one row."""
-    rows: list[list[Step]] = []
+def streaks_of(steps: Iterable[Step]) -> list[list[Step]]:
+    """Put steps of runs one after the other into one streak."""
+    streaks: list[list[Step]] = []
     for step in steps:
-        if rows and step.turn.round == rows[-1][-1].turn.round + 1:
-            rows[-1].append(step)
+        if streaks and step.turn.round == streaks[-1][-1].turn.round + 1:
+            streaks[-1].append(step)
         else:
-            rows.append([step])
-    return rows
+            streaks.append([step])
+    return streaks
 
 
-def gaps_between(rows: Sequence[Sequence[Step]]) -> list[int]:
-    """Return how many runs lie from the beginning of each row to that of the next."""
-    rounds = [row[0].turn.round for row in rows]
+def gaps_between(streaks: Sequence[Sequence[Step]]) -> list[int]:
+    """Return how many runs lie from the beginning of each streak to that of the next."""
+    rounds = [streak[0].turn.round for streak in streaks]
     return [after - before for before, after in zip(rounds, rounds[1:])]
 
 
-def rhythm_of(rows: Sequence[Sequence[Step]], count: int, risk: float) -> Rhythm | None:
-    """Return the rhythm of rows if gaps at random, between so many rows in `count` runs, would be so much
-    alike no more often than the `risk`.
+def rhythm_of(streaks: Sequence[Sequence[Step]], count: int, risk: float) -> Rhythm | None:
+    """Return the rhythm of streaks if gaps at random, between so many of them in `count` runs, would be so
+    much alike no more often than the `risk`.
     """
-    starts, gaps = [row[0] for row in rows], gaps_between(rows)
-    if len(rows) < RHYTHM_ROWS or max(gaps) > 1.5 * min(gaps):
+    starts, gaps = [streak[0] for streak in streaks], gaps_between(streaks)
+    if len(streaks) < RHYTHM_STREAKS or max(gaps) > 1.5 * min(gaps):
         return None
-    rest, width = 1 - len(rows) / count, max(gaps) - min(gaps) + 1
+    rest, width = 1 - len(streaks) / count, max(gaps) - min(gaps) + 1
     # With this chance, summed over m >= 2, all gaps lie in the window of `width` that begins at m: one gap
     # lies there with the chance rest^(m-1) * (1 - rest^width).
     if (rest * (1 - rest**width)) ** len(gaps) / (1 - rest ** len(gaps)) > risk:
@@ -6852,19 +6850,19 @@ def rhythm_of(rows: Sequence[Sequence[Step]], count: int, risk: float) -> Rhythm
     return Rhythm(gaps[0] if width == 1 else None, us)
 
 
-def find_rhythm(rows: Sequence[Sequence[Step]], count: int) -> Rhythm | None:
-    """Return the rhythm of all rows, or of all but a single run that chance put among them. That is the first
-    row or the last, or one beside the smallest gap: between two rows of a rhythm it makes two smaller ones.
+def find_rhythm(streaks: Sequence[Sequence[Step]], count: int) -> Rhythm | None:
+    """Return the rhythm of all streaks, or of all but a single run that chance put among them. That is the
+    first or the last, or one beside the smallest gap: a run within a gap makes two smaller ones of it.
     """
-    found, gaps = rhythm_of(rows, count, RHYTHM_RISK), gaps_between(rows)
+    found, gaps = rhythm_of(streaks, count, RHYTHM_RISK), gaps_between(streaks)
     if found or not gaps:
         return found
     least = gaps.index(min(gaps))
     for index in sorted({0, least, least + 1, len(gaps)}):
-        rest = [*rows[:index], *rows[index + 1 :]]
-        part = rhythm_of(rest, count, RHYTHM_RISK / len(rows)) if len(rows[index]) == 1 else None
+        rest = [*streaks[:index], *streaks[index + 1 :]]
+        part = rhythm_of(rest, count, RHYTHM_RISK / len(streaks)) if len(streaks[index]) == 1 else None
         if part:
-            return part._replace(odd=rows[index][0])
+            return part._replace(odd=streaks[index][0])
     return None
 
 
@@ -6879,7 +6877,7 @@ def split_slow(runs: Sequence[Step], usual: float, count: int) -> tuple[Sequence
         return runs, []
     far = [step for step in runs if step.timing.total >= least]
     near = [step for step in runs if step.timing.total < least]
-    single = len(far) == 1 and find_rhythm(rows_of(near), count)
+    single = len(far) == 1 and find_rhythm(streaks_of(near), count)
     return (near, far) if single else (far, near)
 
 
@@ -6904,12 +6902,11 @@ def find_slow(steps: Sequence[Step]) -> Slow | None:
     slow = [step for step in steps if step.timing.total > limit]
     runs, besides = split_slow(slow, median(times_of("total", others)), len(steps))
     rounds = {step.turn.round for step in runs}
-    parted = groupby(
-        steps, lambda step: step.turn.round in rounds
-    )  # rows with no good run between them are one
-    rhythm = find_rhythm([list(row) for is_slow, row in parted if is_slow], len(steps))
+    # Streaks with no good run between them count as one: what lies there may have been slow too.
+    parted = groupby(steps, key=lambda step: step.turn.round in rounds)
+    rhythm = find_rhythm([list(streak) for is_slow, streak in parted if is_slow], len(steps))
     companion = find_companion(count_traits(runs), count_traits(others))
-    return Slow(runs, besides, others, rows_of(runs), rhythm, companion)
+    return Slow(runs, besides, others, streaks_of(runs), rhythm, companion)
 
 
 class Summary:
@@ -7410,7 +7407,7 @@ def failed_address(case: Case) -> Found:
         f"{ip} gave no answer for {time_text(us)}" if error == GIVEN_UP else f"{ip}: {error}"
         for ip, us, error in failed
     ]
-    text = f"{and_more(told, 3, ', …')}; {winner.ip} ({family_of(winner.ip)}) was used instead"
+    text = f"{list_first(told, 3)}; {winner.ip} ({family_of(winner.ip)}) was used instead"
     if GIVEN_UP in [attempt.error for attempt in failed]:
         text += ": clients that do not race their addresses wait for the whole time-out"
     cost = (case.evidence.connected_us or 0) - winner.duration_us
@@ -7725,7 +7722,7 @@ def loop_text(run: Run) -> str:
         if cookie
     }
     names = [f"{name} (not sent back: {why})" if why else name for name, why in kept_back.items()]
-    cookies = f"; its redirects set cookies: {clip(and_more(names, 3), MAX_FOREIGN)}" if names else ""
+    cookies = f"; its redirects set cookies: {clip(list_first(names, 3), MAX_FOREIGN)}" if names else ""
     return f"; step {number} asks what step {first} asked: a loop{cookies}"
 
 
@@ -8184,7 +8181,7 @@ def bad_answers_text(report: Report) -> str:
     words = "the answer was" if len(answers) == 1 else words
     what = "an error page" if len(bad) == 1 else "error pages"
     what = what if report.options.expected == GOOD_STATUSES else "not as expected"
-    statuses = and_more(sorted(map(str, set(bad))), MOST_LISTED, ", …")
+    statuses = list_first(sorted(map(str, set(bad))))
     return f"{words} {what} ({statuses})"
 
 
@@ -9080,8 +9077,9 @@ def waterfall_table(step: Step) -> Table:
         length: int | None = getattr(timing, key)
         tone = "bad" if key == failed else key
         bar = Bar(begin, length, timing.total, tone) if length and key in PHASES else Span("")
-        rows += [()] * (key == "ttfb")
-        rows.append((*row_of((key, time_text(getattr(timing, key), 2)), tone), bar))
+        if key == "ttfb":
+            rows.append(())
+        rows.append((*row_of((key, time_text(length, 2)), tone), bar))
         begin += length or 0
     return Table(("Phase", "Duration", ""), ("Duration",), rows)
 
@@ -9155,7 +9153,7 @@ def network_rows(step: Step) -> Iterator[Row]:
         yield "Socket", route.unix_socket
     yield from (("Note", Span(note, "warn")) for note in lookup_notes(step) if note)
     if len(network.addresses) > 1:
-        yield "Resolved", and_more(network.addresses, MOST_LISTED, ", …")
+        yield "Resolved", list_first(network.addresses)
     yield from attempt_rows(network.attempts)
     if route.proxy:
         yield "Proxy", f"{route.proxy.shown} (from {route.source})"
@@ -9364,7 +9362,8 @@ def spread_blocks(summary: Summary) -> Iterator[Block]:
     rows: list[Sequence[Cell]] = []
     for key in drawn_keys(summary.used[0]):
         figures = (time_text(summary.stat(key, name), 2, "") for name in SUMMARY_STATS)
-        rows += [()] * (key == "ttfb")
+        if key == "ttfb":
+            rows.append(())
         rows.append((*row_of((key, *figures), key), Strip(times_of(key, summary.used), end, key)))
     yield Table(("Phase", *SUMMARY_STATS, ""), SUMMARY_STATS, rows)
 
@@ -9376,7 +9375,7 @@ def series_title(summary: Summary, report: Report) -> str:
         kinds = ", ".join(f"{count} {kind}" for kind, count in summary.errors.items())
         parts.append(f"{summary.failed} failed ({kinds})")
     statuses = [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
-    parts += [and_more(statuses, MOST_LISTED, ", …")] if statuses else []
+    parts += [list_first(statuses)] if statuses else []
     if summary.late:
         parts.append(plural(summary.late, "late start"))
     duration = f"in {length_text(report.duration_us)}"
@@ -9426,10 +9425,10 @@ def companion_text(companion: Companion) -> str:
     )
 
 
-def row_text(row: Sequence[Step]) -> str:
-    """Name a row of runs by its ends."""
-    numbers = [str(step.turn.round) for step in row]
-    return f"{numbers[0]}-{numbers[-1]}" if len(row) > 1 else numbers[0]
+def streak_text(streak: Sequence[Step]) -> str:
+    """Name runs that came one after the other by the first and the last."""
+    first, last = streak[0].turn.round, streak[-1].turn.round
+    return f"{first}-{last}" if len(streak) > 1 else str(first)
 
 
 def rhythm_text(rhythm: Rhythm, noun: str) -> str:
@@ -9442,17 +9441,17 @@ def rhythm_text(rhythm: Rhythm, noun: str) -> str:
 
 
 def when_text(slow: Slow, summary: Summary) -> str | None:
-    """Say in what rhythm slow runs came, or when the only row of them was."""
-    row, *rest = slow.rows
+    """Say in what rhythm slow runs came, or when the only streak of them was."""
+    streak, *others = slow.streaks
     if slow.rhythm:
         return rhythm_text(slow.rhythm, "run")
-    if rest:
+    if others:
         return None
-    begin, end = (clock_text(step.started_at) for step in (row[0], row[-1]))
-    if len(row) == 1:
+    begin, end = (clock_text(step.started_at) for step in (streak[0], streak[-1]))
+    if len(streak) == 1:
         cold = "the first run alone: it may have met what was cold (names, caches, routes)"
-        return cold if row[0].turn.round == 1 else f"at {begin}"
-    return f"from {begin} to {'the end' if row[-1] is summary.used[-1] else end}"
+        return cold if streak[0].turn.round == 1 else f"at {begin}"
+    return f"from {begin} to {'the end' if streak[-1] is summary.used[-1] else end}"
 
 
 def common_finding(slow: Slow) -> Finding | None:
@@ -9478,7 +9477,7 @@ def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row
     # A time that a run had: the median of an even number may lie between two kinds of slow.
     own, usual = (nearest_rank(each, 50) for each in (totals, sorted(times_of("total", slow.others))))
     counts = f"{len(slow.runs)} of {plural(len(summary.used), 'run')}"
-    listed = and_more(list(map(row_text, slow.rows)), MOST_LISTED, ", …")
+    listed = list_first(list(map(streak_text, slow.streaks)))
     words = f"{counts}, {several_text(totals)}, the others {whole_ms(usual)}: run {listed}"
     yield "Slow", Span(words, "slow")
     phases = {}
@@ -9544,7 +9543,7 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
         rows = [row for row in rows if row[0] not in counts]
         for label, count in counts.items():
             values = [f"{value} ×{often}" for value, often in count.most_common()]
-            rows.append((label, and_more(values, MOST_LISTED, ", …")))
+            rows.append((label, list_first(values)))
         yield Fields(rows)
         yield from spread_blocks(summary)
         yield Fields(over_time_rows(used if used[0].good else [], width))
@@ -9554,7 +9553,7 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
 def reason_rows(steps: Iterable[Step]) -> Iterator[Row]:
     """Say why steps failed, the most frequent reasons first."""
     failed = filter(None, (step.error for step in steps))
-    alike = group_by(lambda error: error.message.partition(CLOCK_SAYS)[0], failed)  # whenever it was
+    alike = group_by(lambda error: error.message, failed)
     for errors in sorted(alike.values(), key=lambda errors: -len(errors))[:SHOWN_FINDINGS]:
         yield from why_rows(errors[-1], f" ({how_often(len(errors))})")
 
@@ -9566,6 +9565,26 @@ def page_rows(steps: Iterable[Step]) -> Iterator[Row]:
         yield "It says", f"{status}: {page}"
 
 
+def not_good_text(steps: Sequence[Step]) -> str:
+    """Name the runs that were not good, by their last steps; of each streak say how its runs ended, and when.
+    What holds for several streaks stands once, behind the last of them.
+    """
+    streaks, told = [list(alike) for _, alike in groupby(steps, key=lambda step: step.good)], []
+    for streak, after in zip_longest(streaks, streaks[1:]):
+        how = list_first(list(dict.fromkeys(map(label_of, streak))))
+        if len(streak) > 1:
+            begun = streak[0].started_at
+            span = f"for {span_text(begun, after[0].started_at)}" if after else "to the end"
+            how = f"{clock_text(begun)} {span}: {how}"
+        if not streak[0].good:
+            told.append((streak_text(streak), how))
+    parts = []
+    for how, alike in groupby(told[:MOST_LISTED], key=itemgetter(1)):
+        parts.append(f"{', '.join(runs for runs, _ in alike)} ({how})")
+    listed = ", ".join(parts)
+    return f"{listed}, …" if len(told) > MOST_LISTED else listed
+
+
 def not_good_rows(report: Report) -> Iterator[Row]:
     """Name the runs that were not good, when they came, what goes with them, and why runs failed."""
     advices = {ExitCode.OK: " (-f makes this exit 22)", ExitCode.HTTP_ERROR: " (exit 22)"}
@@ -9573,27 +9592,16 @@ def not_good_rows(report: Report) -> Iterator[Row]:
     for variant, runs in report.by_variant.items():
         steps, noun = [run.steps[-1] for run in runs], "round" if variant else "run"
         bad, good = ([step for step in steps if step.good == is_good] for is_good in (False, True))
-        rows = [list(row) for _, row in groupby(steps, key=lambda step: step.good)]
-        told = []
-        for row, after in zip_longest(rows, rows[1:]):
-            labels = and_more(list(dict.fromkeys(map(label_of, row))), MOST_LISTED, ", …")
-            if len(row) > 1:
-                begun = row[0].started_at
-                span = f"for {span_text(begun, after[0].started_at)}" if after else "to the end"
-                labels = f"{clock_text(begun)} {span}: {labels}"
-            told += [] if row[0].good else [(row_text(row), f" ({labels})")]
         if bad:
             name = f"{variant}: " if variant else ""
-            shown = told[:MOST_LISTED]
-            after_it = [*(how for _, how in shown[1:]), ""]  # of some that are alike the last one has it
-            parts = [text + how * (how != other) for (text, how), other in zip(shown, after_it)]
-            listed = ", ".join(parts) + ", …" * (len(told) > len(shown))
-            words = f"{name}{len(bad)} of {plural(len(steps), noun)}: {noun} {listed}{advice}"
-            yield "Not good", Span(words, "bad")
+            counts = f"{name}{len(bad)} of {plural(len(steps), noun)}"
+            yield "Not good", Span(f"{counts}: {noun} {not_good_text(steps)}{advice}", "bad")
+            rhythm = find_rhythm(streaks_of(bad), len(steps))
+            if rhythm:
+                yield "", rhythm_text(rhythm, noun)
             companion = find_companion(count_traits(bad), count_traits(good))
-            rhythm = find_rhythm([row for row in rows if not row[0].good], len(steps))
-            texts = (rhythm and rhythm_text(rhythm, noun), companion and companion_text(companion))
-            yield from (("", text) for text in texts if text)
+            if companion:
+                yield "", companion_text(companion)
         yield from reason_rows(bad)
     last = (run.steps[-1] for run in report.runs)
     yield from page_rows(step for step in last if not step.good)
@@ -9664,7 +9672,7 @@ def side_cells(side: Summary | Baseline, now: datetime.datetime) -> dict[str, st
     cells["p95"] = time_text(side.distributions["total"].stats.get("p95"), 2, "")
     cells["tls"] = "-" if cells["tls"] == "0.00" else cells["tls"]  # of plain http
     cells.update(dict.fromkeys(DIFFERING, "-"))
-    cells["Status"] = and_more(side.outcomes, MOST_LISTED, ", …")
+    cells["Status"] = list_first(side.outcomes)
     if isinstance(side, Baseline):
         return cells
     if side.used:

@@ -242,7 +242,7 @@ def test_a_loop_that_goes_on_all_the_same_names_the_cookies_and_what_keeps_them_
     cookies = ["seen=hunter2", "lang=en; Path=/other", "tz=1; Secure", "a=1; Domain=other.test"]
     with http_server({"/start": setting("/start", *cookies)}) as server:
         result, _ = follow(call_tool, server)
-    names = "seen, lang (not sent back: Path), tz (not sent back: Secure) and 1 more"
+    names = "seen, lang (not sent back: Path), tz (not sent back: Secure), …"
     said = f"step 2 asks what step 1 asked: a loop; its redirects set cookies: {names}"
     assert result.code == 47 and "hunter2" not in result.out + result.err
     assert f"Stopped after 10 redirects; {said} (exit 47)" in flat(result.err)

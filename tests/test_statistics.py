@@ -114,7 +114,7 @@ BY_CLOCK = [20_000] * 12 + [90_000] + [20_000] * 13 + [90_000]
 
 
 @pytest.mark.parametrize(
-    ("values", "rows", "every"),
+    ("values", "streaks", "every"),
     [
         ([1000] * 7 + [6001], [[8]], None),
         ([1000] * 6 + [10**9], None, None),  # seven runs
@@ -128,10 +128,10 @@ BY_CLOCK = [20_000] * 12 + [90_000] + [20_000] * 13 + [90_000]
         (BY_CLOCK * 3, [[13], [27], [40], [54], [67], [81]], (None, 14)),
     ],
 )  # fmt: skip
-def test_rows_of_slow_runs_and_their_rhythm(values, rows, every):
+def test_streaks_of_slow_runs_and_their_rhythm(values, streaks, every):
     """One run a second."""
     slow = tool.find_slow(made(values))
-    assert (slow and [[each.turn.number for each in row] for row in slow.rows]) == rows
+    assert (slow and [[each.turn.number for each in streak] for streak in slow.streaks]) == streaks
     number, seconds = every or (None, None)
     if slow:
         rhythm = slow.rhythm and (slow.rhythm.every_runs, slow.rhythm.every_us)
@@ -141,7 +141,8 @@ def test_rows_of_slow_runs_and_their_rhythm(values, rows, every):
 def test_runs_between_which_none_is_good_make_no_rhythm():
     """Each second run was an error page, and from some run on all others were slow."""
     slow = tool.find_slow(made([20_000] * 30 + [90_000] * 20)[::2])
-    assert [[each.turn.number for each in row] for row in slow.rows] == [[run] for run in range(31, 50, 2)]
+    alone = [[each.turn.number for each in streak] for streak in slow.streaks]
+    assert alone == [[run] for run in range(31, 50, 2)]
     assert slow.rhythm is None
 
 
