@@ -8158,17 +8158,20 @@ def stop_text(state: RunState) -> str:
     return f"{text} ({peer.ip} port {peer.address[1]})" if peer else text
 
 
-def series_progress(report: Report) -> str:
-    """Say how far a series is, and how its runs went so far."""
-    runs, series = len(report.runs), report.options.series
-    text = f"run {min(runs + 1, report.planned)}"
-    text += "" if series.duration else f" of {report.planned}"
+def run_text(report: Report) -> str:
+    """Say which run of a series is under way."""
+    number = min(len(report.runs) + 1, report.planned)
+    return f"run {number}" + ("" if report.options.series.duration else f" of {report.planned}")
+
+
+def progress_text(report: Report) -> str:
+    """Say how the runs of a series went so far."""
     values = times_of("ttfb", usable(filter(None, (run.judged for run in report.runs))))
     figures = [f"ttfb {whole_ms(median(values))} ms"] if values else []
     failed = sum(run.steps[-1].error is not None for run in report.runs)
     bad = sum(run.steps[-1].bad_status for run in report.runs)
     figures += [f"{count} {word}" for count, word in ((failed, "failed"), (bad, "bad")) if count]
-    return ", ".join([text, *figures])
+    return ", ".join(figures)
 
 
 def bad_answers_text(report: Report) -> str:
@@ -10074,6 +10077,9 @@ def write_at_once(stream: Any, text: str) -> bool:
     return True
 
 
+PAUSE = 0.2  # seconds from one text of a status line to the next
+
+
 class StatusLine:
     """One line on a terminal's stderr that says what is under way; it leaves nothing behind."""
 
@@ -10087,7 +10093,7 @@ class StatusLine:
     @property
     def ready(self) -> bool:
         """Tell whether there is a terminal, and it is time for a new text: a few times a second at most."""
-        return self.stream is not None and time.monotonic() - self._drawn > 0.2
+        return self.stream is not None and time.monotonic() - self._drawn > PAUSE
 
     def draw(self, text: str) -> None:
         self._shown, self._drawn = True, time.monotonic()
@@ -10301,7 +10307,8 @@ class LiveReport:
         self.stream: Any = sys.stderr if gives_way else sys.stdout
         self._has_reader = not (gives_way and self.stream is None)
         self.whole = True  # all of it could be written so far
-        self._progress = ""  # of a series
+        self._progress: str | None = None  # of a series that has begun
+        self._counted = -math.inf  # when that was, by time.monotonic()
         self._told = 0  # changes
         self._state: RunState | None = None  # of the newest run
 
@@ -10330,14 +10337,24 @@ class LiveReport:
             if due is None:
                 self._report.planned = len(self._report.runs)
                 return None
-            if self.status.ready and not self._options.series.single:
-                self._progress = series_progress(self._report)  # here, because of many runs it takes long
-                self.status.draw(self._progress)
+            self._update_progress()
             left = (due - LEAD - time.perf_counter_ns()) / 1e9
             if left <= 0:
                 return due
             time.sleep(min(left, SLICE))
         return None
+
+    def _update_progress(self) -> None:
+        """Count how the runs went: between two of them, and not after each, because of many it takes long."""
+        now = time.monotonic()
+        if self.status.stream and not self._options.series.single and now - self._counted > PAUSE:
+            self._progress, self._counted = progress_text(self._report), now
+            if self.status.ready:
+                self._draw_status()
+
+    def _draw_status(self, *under_way: str) -> None:
+        so_far = () if self._progress is None else (run_text(self._report), self._progress)
+        self.status.draw(", ".join(filter(None, (*so_far, *under_way))))
 
     def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
         """Say why a run failed. Of a series print its lines, and on a terminal what has changed with it."""
@@ -10394,7 +10411,7 @@ class LiveReport:
         """Say what a run is doing; raises Stopped when the series is to end."""
         self._state = state
         if self.status.ready:
-            self.status.draw(", ".join(filter(None, (self._progress, status_text(state)))))
+            self._draw_status(status_text(state))
         if INTERRUPTION.signal:
             raise Stopped
 

@@ -107,10 +107,10 @@ def test_a_progress_bar_on_stderr_says_how_far_it_is_and_leaves_nothing(run_tool
     assert not {"\x1b", "\r"} & set(result.out)
 
 
-def test_the_live_line_of_a_slow_run_names_its_phase(run_tool):
-    waits = iter([0, 0, 1.8, 0])
+def test_the_live_line_of_a_slow_run_has_its_number_and_its_phase(run_tool):
+    waits = iter([0.3, 0, 1.8, 0])
     with http_server({"/": lambda _: Reply(wait=next(waits))}) as server:
-        result = run_tool("--count", "4", "--interval", "0.3", server.url(), terminal="err", columns=60)
+        result = run_tool("--count", "4", *QUICK, server.url(), terminal="err", columns=60)
     assert re.search(r"\r[^\r\n]*3 of 4[^\r\n]*wait [1-9]\.\d s", result.err), result.err
 
 
