@@ -2009,7 +2009,8 @@ def forms_of(secret: str) -> set[str]:
 
         strings = [json.dumps(secret, ensure_ascii=ascii_alone)[1:-1] for ascii_alone in (True, False)]
         forms |= {each.replace("/", slash) for each in strings for slash in ("/", r"\/")}
-    return forms
+    # Beside a byte that is no UTF-8 `decode` takes all of a text for ISO-8859-1.
+    return forms | {form.encode("utf-8").decode("latin-1") for form in forms}
 
 
 def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
@@ -5328,7 +5329,7 @@ class Hop(Stage):
     opened_at = 0  # when the answer came that opened it (perf_counter_ns)
 
     def prepare(self) -> None:
-        """Make the sockets, once all else is made that may fail; just before the clock starts."""
+        """Make the sockets, just before the clock starts: all else that may fail is made by then."""
 
     def look_up(self) -> None:
         """Find the addresses that are needed, all of them before the first SYN; raises NetworkError."""
@@ -5853,7 +5854,7 @@ class Way:
             self._log.fail(self._explain(error, self._log), failed_at)
 
     def _look_up(self) -> None:
-        """Look up every name before the first SYN, which ends dns: a proxy's and for socks5 the target's."""
+        """Look up every name before the first SYN, which ends dns; with socks5 the target's is one."""
         for number, hop in enumerate(self._hops):
             if hop.asks_resolver:
                 self._log.hop_looking_up = number
@@ -6152,7 +6153,9 @@ def shown_fields(headers: Iterable[Header], secrets: Secrets) -> Iterator[Header
     left, longest = MAX_SHOWN, max(map(len, secrets.texts), default=0)
     for name, value in headers:
         if len(value) > MAX_SHOWN:
-            value = clip(secrets.mask(decode(value[: MAX_TEXT + longest + 1]))).encode("utf-8")
+            text = decode(value)
+            begin = secrets.mask(text[: MAX_TEXT + longest + 1])[:MAX_TEXT]
+            value = f"{begin}… ({len(text)} characters)".encode()
         left -= len(name) + len(value)
         if left >= 0:
             yield name, value
@@ -6697,7 +6700,6 @@ LEAST_SLOW_US = 5_000  # above the median: less is not called slow
 GROUP_RUNS, LEAST_RUNS, GROUP_SHARE = 20, 5, 0.15  # of two groups: least runs in all, and of each one
 GROUP_MADS = 3  # the gap between two groups is wider than so many of their spreads
 RHYTHM_STREAKS, RHYTHM_RISK = 4, 0.003  # streaks at the least; how often chance may make them regular
-LARGE_PART = 0.2  # of a difference: a phase with a smaller part is not named
 FAR_TIMES = 4  # slow runs fall apart where some are slower than the rest of them by so many times as much
 MOST, FEW = 0.9, 0.1  # a field or finding goes with some runs: most of them have it, few others
 LEAD_RISK = 1e-4  # how often chance may part the runs so clearly by such a field
@@ -6710,7 +6712,7 @@ ABOUT_AN_ANSWER = (
 
 
 class Companion(NamedTuple):
-    """What sets some runs, so many as `these`, apart from the others, and how many of both have it."""
+    """A trait that sets some runs apart: how many of `these` have it, and how many of the `others`."""
 
     name: str
     value: str
@@ -6725,7 +6727,7 @@ class Companion(NamedTuple):
 
 
 class Rhythm(NamedTuple):
-    """That a streak begins each so many runs (None where the number varies), and each so many us."""
+    """How often a streak begins: every so many runs (None where the number varies), every so many us."""
 
     every_runs: int | None
     every_us: float
@@ -6770,8 +6772,8 @@ def traits_of(step: Step) -> dict[str, str]:
 
 
 def chance_of_parting(having: int, others_having: int, these: int, others: int) -> float:
-    """Return how often chance gives so many of `these` what those have in all, or more: the upper tail of a
-    hypergeometric distribution.
+    """Return how often chance gives a trait that so many runs have to so many of `these`, or to more of them:
+    the upper tail of a hypergeometric distribution.
     """
     every, holders = these + others, having + others_having
     ratio = tail = 1.0
@@ -6796,9 +6798,9 @@ def count_traits(steps: Sequence[Step]) -> Counted:
 
 
 def find_companion(these: Counted, others: Counted) -> Companion | None:
-    """Return what nearly all of these have and hardly any of the others, where chance would seldom part them
-    so by any of the fields that can, since one of their values is as frequent as that takes. Of several it is
-    what parts them best, then the shortest.
+    """Return the trait that nearly all of these runs have and hardly any of the others, if chance seldom
+    parts them so clearly. It has as many tries as there are fields with a value as frequent as that takes.
+    Of several traits it is the one that parts the runs best, then the shortest.
     """
     least, most = MOST * these.runs, these.runs + FEW * others.runs
     every = ((pair[0], count + others.having[pair]) for pair, count in these.having.items())
@@ -7416,7 +7418,7 @@ def failed_address(case: Case) -> Found:
 
 def other_family(case: Case, resolver: Resolver, what: str) -> str:
     """Say what may have become of the question for A or AAAA, and what tells; empty where both were answered,
-    or one was not asked. Nobody is to wait for twenty rounds of a long lookup.
+    or one was not asked. `--vs` makes twenty rounds: for a long lookup it is not advised.
     """
     families = {family_of(ip) for ip in case.step.network.addresses}
     if not resolver.asks_both or len(families) > 1:
@@ -7440,22 +7442,28 @@ def time_outs_text(case: Case, resolver: Resolver, host: str, passed: int, names
     return text
 
 
+def count_names(host: str, resolver: Resolver | None, answered: str | None) -> int:
+    """Return for how many names a resolver was asked at the most: those of the search list come first, and
+    the one that was `answered` comes last.
+    """
+    asked = [host]
+    if resolver and not host.endswith(".") and (not answered or host.count(".") < resolver.ndots):
+        asked = [*(f"{host}.{domain}" for domain in resolver.search), host]
+    return asked.index(answered) + 1 if answered in asked else len(asked)
+
+
 def long_lookup(case: Case) -> Found:
     """Find a lookup that took time-outs, asked for the names of a search list first, or was slow."""
     resolver, answered = case.evidence.resolver, case.evidence.canonical_name
-    took, (host, _) = case.dns - case.step.starved_us, case.step.route.first_hop(case.step.request.url)
-    asked, who = [host], "the resolver"  # the names that were asked for, at most
-    if resolver:
-        who = f"the resolver ({', '.join(resolver.servers)})"
-        if not host.endswith(".") and (not answered or host.count(".") < resolver.ndots):
-            asked = [*(f"{host}.{domain}" for domain in resolver.search), host]
-    names, is_last = asked.index(answered) + 1 if answered in asked else len(asked), answered == host
+    host, _ = case.step.route.first_hop(case.step.request.url)
+    names, is_last = count_names(host, resolver, answered), answered == host
     if resolver:
         passed, late = divmod(case.dns + LOOKUP_EARLY_US, resolver.time_out_us)
         if passed and late <= LOOKUP_EARLY_US + LOOKUP_SLACK_US:
             text = time_outs_text(case, resolver, host, passed, names if is_last else 1)
             yield Finding("resolver_timeout", "dns", passed * resolver.time_out_us, "fits", text)
             return
+    took = case.dns - case.step.starved_us
     is_slow = took >= max(LONG_LOOKUP_US, SLOW_TRIPS * case.trip) * names
     if resolver and names > 1 and is_last and took >= LONG_SEARCH_US and not is_slow:
         text = (
@@ -7470,7 +7478,8 @@ def long_lookup(case: Case) -> Found:
             text += f"({host}.) tells"
         elif resolver:
             text += other_family(case, resolver, "A or AAAA was answered late")
-        text = f"{who} took {length_text(case.dns)} for this lookup: {text}"
+        servers = f" ({', '.join(resolver.servers)})" if resolver else ""
+        text = f"the resolver{servers} took {length_text(case.dns)} for this lookup: {text}"
         yield Finding("slow_lookup", "dns", case.dns, "seen", text)
 
 
@@ -7628,7 +7637,8 @@ def refusal_notes(step: Step, status: int) -> Iterator[str]:
     forwarder = step.route.forwarder(url)
     if forwarder and status in (403, 407):
         told = status == 407 and "proxy-authorization" in field_names(step.sent_headers)
-        who = f"the proxy {forwarder.shown}{', or the server behind it,' * (status == 403)}"
+        who = f"the proxy {forwarder.shown}"
+        who += ", or the server behind it," if status == 403 else ""
         yield f"{who} refused the request ({status}). {REFUSED_LOGIN if told else PROXY_HINTS[status]}"
 
 
@@ -7686,7 +7696,7 @@ def step_findings(step: Step) -> tuple[Finding, ...]:
     every = (found for rule in RULES for found in rule(case))
     made = [found._replace(cost_us=min(found.cost_us, most[found.phase])) for found in every]
     made = [found for found in made if found.cost_us >= case.least]
-    if any(found.id == "starved" for found in made):  # which explains what was no longer than it
+    if any(found.id == "starved" for found in made):  # it explains whatever was no longer than it
         made = [found for found in made if found.id not in SLOWNESS or found.cost_us > step.starved_us]
     return tuple(sorted(made, key=lambda found: -found.cost_us))
 
@@ -7703,26 +7713,29 @@ def repeated_steps(run: Run) -> dict[int, int]:
     return {number: first for number, first in firsts.items() if first < number}
 
 
+def cookies_text(run: Run, url: Url) -> str:
+    """Name the cookies that the redirects of a run set, and what keeps each from going to a URL."""
+    names = {}
+    for step in run.steps:
+        for line in values_of(step.response.headers if step.response else (), "set-cookie"):
+            cookie = read_cookie(line, step.request.url)
+            if cookie:
+                why = cookie.obstacle(url)
+                names[cookie.name] = f"{cookie.name} (not sent back: {why})" if why else cookie.name
+    listed = clip(list_first(list(names.values()), 3), MAX_FOREIGN)
+    return f"; its redirects set cookies: {listed}" if names else ""
+
+
 def loop_text(run: Run) -> str:
-    """Name the first step of a loop, which repeats an earlier one, the cookies that the redirects set, and
-    what kept them from going back; of a chain that was cut off without one that it goes on, else nothing.
+    """Name the first step of a loop, which repeats an earlier one, and the cookies that the redirects set; of
+    a chain that was cut off without one that it goes on, else nothing.
     """
     last = run.steps[-1].answer
     repeated = repeated_steps(run)
     if not repeated or (last and last.status not in REDIRECTS):  # it came to an end
         return "; the last step redirects again" if run.limit_reached else ""
     number, first = next(iter(repeated.items()))
-    url = run.steps[number - 1].request.url
-    kept_back = {
-        cookie.name: cookie.obstacle(url)
-        for step in run.steps
-        if step.response
-        for line in values_of(step.response.headers, "set-cookie")
-        for cookie in [read_cookie(line, step.request.url)]
-        if cookie
-    }
-    names = [f"{name} (not sent back: {why})" if why else name for name, why in kept_back.items()]
-    cookies = f"; its redirects set cookies: {clip(list_first(names, 3), MAX_FOREIGN)}" if names else ""
+    cookies = cookies_text(run, run.steps[number - 1].request.url)
     return f"; step {number} asks what step {first} asked: a loop{cookies}"
 
 
@@ -8119,14 +8132,12 @@ def outcome_tokens(variant: str | None, report: Report, compact: bool) -> Iterat
 def summary_lines(report: Report, compact: bool) -> Iterator[str]:
     """Give the key=value line of each summary; a variant's last one has the outcome too."""
     last = {summary.variant: summary for summary in report.summaries}
+    keys, stats = (SUMMARY_KEYS[-2:], SUMMARY_STATS[1:]) if compact else (SUMMARY_KEYS, SUMMARY_STATS)
     for summary in report.summaries:
-        tokens = [f"{name}={getattr(summary, name)}" for name in ("runs", "failed", "bad_status", "late")]
-        if compact:
-            tokens = [*tokens[:3], f"n={len(summary.used)}"]
-        kinds = (
-            product(SUMMARY_KEYS[-2:], SUMMARY_STATS[1:]) if compact else product(SUMMARY_KEYS, SUMMARY_STATS)
-        )
-        times = {f"{key}_{name}": summary.stat(key, name) for key, name in kinds}
+        counts = {name: getattr(summary, name) for name in ("runs", "failed", "bad_status")}
+        counts.update({"n": len(summary.used)} if compact else {"late": summary.late})
+        tokens = [f"{name}={count}" for name, count in counts.items()]
+        times = {f"{key}_{name}": summary.stat(key, name) for key, name in product(keys, stats)}
         tokens += time_tokens(times, compact)
         tokens += [f"{name}={value}" for name, value in variant_fields(summary.variant).items() if value]
         if summary is last[summary.variant]:
@@ -9351,6 +9362,7 @@ def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
 # 28c. Views of a series. A header, how the times lie, and what is odd.
 OVER_TIME_RUNS, OVER_TIME_CELLS = 20, 40  # a series of so many good runs has a strip; its most cells
 FAR_OFF = 1.5  # times a median: it would hide what is longer
+LARGE_PART = 0.2  # of a difference: a phase with a smaller part is not named
 LEAST_CHANGE, LEAST_CHANGE_US = 0.1, 1_000  # of its medians: less is not drawn
 
 
@@ -9474,6 +9486,12 @@ def several_text(ordered: Sequence[int]) -> str:
     return f"median {whole_ms(usual)}{f', at most {whole_ms(most)}' if most >= FAR_OFF * usual else ''} ms"
 
 
+def large_parts(sizes: Mapping[str, float], whole: float) -> list[str]:
+    """Return the phases that make most of a difference, two at most, the largest first."""
+    large = [phase for phase in PHASES if whole and sizes[phase] / whole >= LARGE_PART]
+    return sorted(large, key=lambda phase: -abs(sizes[phase]))[:2]
+
+
 def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row]:
     """Say which runs are slow, and where it is known when they come, what goes with them, and why."""
     totals = sorted(times_of("total", slow.runs))
@@ -9483,14 +9501,11 @@ def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row
     listed = list_first(list(map(streak_text, slow.streaks)))
     words = f"{counts}, {several_text(totals)}, the others {whole_ms(usual)}: run {listed}"
     yield "Slow", Span(words, "slow")
-    phases = {}
+    sizes = {}
     for phase in PHASES:
         values = [times_of(phase, part) for part in (slow.runs, slow.others)]
-        phases[phase] = median(values[0]) - median(values[1]) if all(values) else 0
-    large = sorted(phases, key=lambda phase: -phases[phase])[:2]
-    parts = [
-        f"{phase} {whole_ms(phases[phase])}" for phase in large if phases[phase] >= LARGE_PART * (own - usual)
-    ]
+        sizes[phase] = median(values[0]) - median(values[1]) if all(values) else 0
+    parts = [f"{phase} {whole_ms(sizes[phase])}" for phase in large_parts(sizes, own - usual)]
     excess = f"most of it {' and '.join(parts)} ms" if parts else None
     companion, besides = slow.companion and companion_text(slow.companion), None
     if slow.besides:
@@ -9624,8 +9639,7 @@ def difference_words(found: Comparison) -> str:
     total = found.differences["total"]
     whole = total.median or 0
     sizes = {phase: found.differences[phase].median or 0 for phase in PHASES}
-    large = [phase for phase in PHASES if whole and sizes[phase] / whole >= LARGE_PART]
-    named = sorted(large, key=lambda phase: -abs(sizes[phase]))[:2]
+    named = large_parts(sizes, whole)
     parts = (min(abs(sizes[phase]), abs(whole)) for phase in named)
     size, low, high, *texts = plain_ms([whole, *sorted(total.interval or (), key=abs), *parts])
     most = " and ".join(f"{phase} {text}" for phase, text in zip(named, texts))
@@ -9727,9 +9741,11 @@ def sides_blocks(report: Report, width: int) -> Iterator[Block]:
     first, sides, names = report.steps[0], report.options.sides, list(report.compared)
     yield Span(f"{first.request.method} {clip(first.url)}", "strong")
     lookup = report.lookup_us
-    what = "1 address" if len(names) == 1 else f"{len(names)} addresses"
-    what += " (given with --resolve)" if lookup is None else f" (found in {time_text(lookup, 2)})"
-    what = f"{len(names)} sides" if sides else what
+    if sides:
+        what = f"{len(names)} sides"
+    else:
+        what = "1 address" if len(names) == 1 else f"{len(names)} addresses"
+        what += " (given with --resolve)" if lookup is None else f" (found in {time_text(lookup, 2)})"
     rounds = plural(len({run.turn.round for run in report.runs}), "round")
     late = sum(run.turn.late_us is not None for run in report.runs)
     starts = f", {plural(late, 'late start')}" if late else ""
@@ -9924,7 +9940,7 @@ class Painter:
 
     def _indented(self, line: Line) -> Any:
         for number, part in enumerate(self._line(line, self.width - INDENT)):
-            yield " " * INDENT * bool(number) + part
+            yield part if number == 0 else " " * INDENT + part
 
     def _fields(self, fields: Fields) -> Any:
         for label, line in fields.rows:
@@ -10010,14 +10026,10 @@ class RichPainter(Painter):
         return make(lines, self._box, title=title, title_align="left", border_style=tone, width=self.frame)
 
 
-def choose_painter(stream: Any, environ: Mapping[str, str], rich: bool) -> Painter:
-    width = choose_width(stream, environ)
-    return RichPainter(stream, width, environ) if rich else Painter(stream, width)
-
-
+@cache
 def has_rich() -> bool:
-    """Import what reports need of rich, before the clock starts: also its table of widths, at its first use.
-    Versions before 13.7 lose characters where a line is folded within a wide one.
+    """Import what reports need of rich, its table of widths too, and tell whether that was possible. Versions
+    before 13.7 lose characters where a line is folded within a wide one.
     """
     if not all(map(optional, ("rich.console", "rich.table", "rich.panel"))):
         return False
@@ -10026,6 +10038,11 @@ def has_rich() -> bool:
     except ImportError:  # there is no table of the version that UNICODE_VERSION names
         return False
     return found == ["a", "\u5b57"]
+
+
+def choose_painter(stream: Any, environ: Mapping[str, str]) -> Painter:
+    width = choose_width(stream, environ)
+    return RichPainter(stream, width, environ) if has_rich() else Painter(stream, width)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -10154,15 +10171,15 @@ def write_out(stream: Any, write: Callable[[], object]) -> None:
     stream.flush()
 
 
-def write_report(report: Report, stream: Any, rich: bool) -> None:
+def write_report(report: Report, stream: Any) -> None:
     """Print the report in the chosen style; raises OSError."""
     options, run = report.options, report.only_run
     if options.style != "waterfall":
         summaries = summary_lines(report, options.style == "compact")
         lines: Iterable[str] = run_lines(run, options) if run else summaries
         stream.write("".join(visible(line) + "\n" for line in lines))
-    if options.style != "metrics":
-        painter = choose_painter(stream, options.environ, rich)
+    if options.style == "waterfall" or (options.style == "compact" and report.verdict):
+        painter = choose_painter(stream, options.environ)
         painter.paint(report_blocks(report, painter.frame))
 
 
@@ -10269,13 +10286,13 @@ EXPORTS: dict[str, Callable[[Report], Iterable[bytes]]] = {
 }
 
 
-def import_ahead(options: Options) -> bool:
-    """Import what is needed later, when the archive may have been replaced; tell if rich draws."""
+def import_ahead(options: Options) -> None:
+    """Import what is needed after the clock has started, when the archive may have been replaced."""
     if options.exports:
         optional("json")
     budgets = options.thresholds or options.allowances or options.cert_days
-    draws = options.style == "waterfall" or bool(options.style == "compact" and budgets)
-    return draws and has_rich()
+    if options.style == "waterfall" or (options.style == "compact" and budgets):
+        has_rich()
 
 
 def say_errors(run: Run, options: Options) -> None:
@@ -10495,7 +10512,7 @@ def write_export(option: str, report: Report, crashed: bool) -> bool:
     return try_to_write(f"{option} '{path}'", partial(write_file, option, path, pieces, mode))
 
 
-def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
+def run_series(options: Options, pool: ConnectionPool) -> int:
     """Measure a series, of one run or many; report it, and return the exit code.
 
     Raises ToolError. After a crash it reports what was measured before, then raises.
@@ -10518,7 +10535,7 @@ def run_series(options: Options, pool: ConnectionPool, rich: bool) -> int:
         gc.unfreeze()
     for line in refusals(report) if options.style == "silent" else ():
         say(line)
-    live.print(lambda: write_report(report, live.stream, rich))
+    live.print(lambda: write_report(report, live.stream))
     warn(options, *report_warnings(report))
     wrote = [write_export(option, report, crash is not None) for option in options.exports]
     if crash:
@@ -10537,7 +10554,7 @@ def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store:
     contexts = TlsContexts(options, take_store)
     if options.request.url.secure:
         contexts.start(target_role(options.request.url, options))
-    rich = import_ahead(options)
+    import_ahead(options)
     pool = ConnectionPool(contexts, options)
     for number, side in enumerate(options.sides):  # so that a UsageError is raised now, not in a later run
         url = side.options.request.url
@@ -10546,7 +10563,7 @@ def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store:
                 pool.contexts(side.name).get(target_role(url, side.options), ("http/1.1",))
         except UsageError as error:
             raise UsageError(f"--versus {number}: {error.message}" if number else error.message) from None
-    return run_series(options, pool, rich)
+    return run_series(options, pool)
 
 
 def usage_words(error: UsageError) -> str:
@@ -10581,7 +10598,7 @@ def main(argv: Sequence[str] | None = None, take_store: TakeStore = lambda: None
     except SloError as error:
         # In its panel, whatever the format of the report would have been.
         panel = Panel(Span("SLO Error", "bad"), (usage_words(error),))
-        painter = choose_painter(sys.stderr, environ, has_rich())
+        painter = choose_painter(sys.stderr, environ)
         try_to_write("the error", partial(write_out, sys.stderr, partial(painter.paint, [panel])))
         return ExitCode.USAGE
     except UsageError as error:

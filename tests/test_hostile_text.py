@@ -68,6 +68,10 @@ def check_file(path: Path) -> Any:
     return check_text(path.read_bytes().decode("utf-8"))
 
 
+def painter_of(out: io.StringIO, rich: bool) -> Any:
+    return tool.RichPainter(out, 60, {}) if rich else tool.Painter(out, 60)
+
+
 @pytest.mark.parametrize("rich", [False, pytest.param(True, marks=pytest.mark.needs("rich"))])
 def test_no_line_that_is_drawn_begins_with_words_of_the_other_side(rich):
     """They may be a command to a CI runner, or look like a line of ours."""
@@ -76,7 +80,7 @@ def test_no_line_that_is_drawn_begins_with_words_of_the_other_side(rich):
         texts = ["y" * length + mark + "z" * 70 for length in range(70)]
         rows = [("Location" if at % 2 else "", text) for at, text in enumerate([mark, *texts])]
         titles = [tool.Span(f"Step 1: {text}", "bad") for text in texts]
-        tool.choose_painter(out, {"COLUMNS": "60"}, rich).paint([*titles, tool.Fields(rows)])
+        painter_of(out, rich).paint([*titles, tool.Fields(rows)])
         for line in SGR.sub("", out.getvalue()).splitlines():
             assert line.startswith(("Step 1:", "  ")) and not re.match("::[a-z]+::|##", line.strip()), line
 
@@ -85,7 +89,7 @@ def test_no_line_that_is_drawn_begins_with_words_of_the_other_side(rich):
 def test_an_address_that_begins_a_line_is_no_command(rich):
     rows = [tuple(map(tool.Span, (name, "200"))) for name in ("::1", "::ffff:192.0.2.1", "192.0.2.1")]
     out = io.StringIO()
-    tool.choose_painter(out, {"COLUMNS": "60"}, rich).paint(
+    painter_of(out, rich).paint(
         [tool.Table(("Address", "Status"), (), rows), "::1 is slower than ::ffff:192.0.2.1"]
     )
     assert "\\" not in out.getvalue()

@@ -130,6 +130,22 @@ def test_no_secret_is_shown_when_a_broken_answer_repeats_it(call_tool, tmp_path)
         assert MARK[:7] not in joined, f"not even the beginning of a secret is shown: {answer}"
 
 
+def test_no_secret_is_shown_where_what_repeats_it_is_no_utf8_or_is_cut(call_tool, tmp_path):
+    """All of that is read as ISO-8859-1, in which the secret's own letters look otherwise."""
+    token, end = "s\xe9cret-T\xf6ken", b"\xff\r\n"
+    for pad in (0, 1):
+        long = b"x" * pad + token.encode() + "\xe9".encode() * 40_000 + b"\r\n"
+        head = b"".join(
+            [b"HTTP/1.1 400 ", token.encode(), end, b"X-Long: ", long, b"X-Short: ", token.encode(), end]
+        )
+        with scripted(
+            sending(head + b"Content-Type: text/plain\r\n\r\n" + token.encode() + b" \xff")
+        ) as server:
+            result, text = everything(call_tool, tmp_path, "-i", "-H", f"X-Api-Key: {token}", server.url())
+        assert result.code == 0 and "cret-T" not in text
+        assert "(80015 characters)" not in text and f"({40_000 + pad + len(token)} characters)" in text
+
+
 @pytest.mark.needs("h2")
 def test_no_secret_is_shown_when_an_http2_server_repeats_it(call_tool, tmp_path, authority):
     def script(c):
@@ -580,5 +596,6 @@ def test_a_credential_of_any_length_is_masked_as_urls_and_json_spell_it(size):
     masks = tool.index_secrets([(secret, True)])
     quoted, written = urllib.parse.quote(secret, safe=""), json.dumps(secret)[1:-1]
     unescaped = json.dumps(secret, ensure_ascii=False)[1:-1]
-    for form in (secret, quoted, quoted.lower(), written, written.replace("/", r"\/"), unescaped):
+    misread = secret.encode().decode("latin-1")
+    for form in (secret, quoted, quoted.lower(), written, written.replace("/", r"\/"), unescaped, misread):
         assert masks.mask(f"<{form}>") == "<***>"
