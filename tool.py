@@ -2899,8 +2899,15 @@ class Log:
         dials[number] = Dial(begun, peer, ended, error)
         self.dials = tuple(dials)
 
+    def note_gap(self, since: int, filled: int, instead: bool, dated: bool) -> None:
+        """Note a gap, or put it in place of the newest one (`instead`)."""
+        self.gaps = (*(self.gaps[:-1] if instead else self.gaps), (since, filled, dated))
+
     def note_pause(self, since: int, until: int) -> None:
-        """Keep the longest pause between two arrivals. What comes to wait for a late segment ends it."""
+        """Keep the longest pause between two arrivals of the response. It ends where what came next began to
+        wait for a late segment.
+        """
+        since = max(since, self.first_byte or until)
         if self.gaps and self.gaps[-1][1] == until:
             until = self.gaps[-1][0]
         if until - since > self.pause.us * 1000:
@@ -3718,7 +3725,7 @@ class Stream:
         self.alpn: str | None = None  # the protocol that was agreed on, if any (RFC 7301)
 
     def watch(self, log: Log) -> None:
-        """Note the pauses between arrivals in a log from now on: a response has begun."""
+        """Note gaps and pauses in the log of this request from now on."""
         self._inner.watch(log)
 
     def read_into(self, view: memoryview) -> int:
@@ -3757,7 +3764,7 @@ def arrival_of(ancillary: Iterable[tuple[int, int, bytes]]) -> int:
 class Hole(NamedTuple):
     """A segment that may be missing still: of those that came before their turn none may have been read."""
 
-    since: int  # when what was read before these bytes arrived, if the response had begun
+    since: int  # when what was read before these bytes arrived
     until: int  # when these could be read
     sure: bool  # it is missing
 
@@ -3781,13 +3788,14 @@ def gap_since(newest: int, readable: int, early: int, known: Counters) -> tuple[
 
 class SocketStream(Stream):
     """A connected socket. Its time of arrival is the kernel's receive timestamp where there is one, so that
-    the server is not blamed for a process that was not running. `note_gap` is called when one was filled.
+    the server is not blamed for a process that was not running.
 
     Without `timestamps` nothing is taken but data: over a unix socket the other side could send open files.
     """
 
-    def __init__(self, timestamps: bool = True) -> None:
+    def __init__(self, log: Log, timestamps: bool = True) -> None:
         super().__init__()
+        self._log = log
         self.socket: socket.socket
         self._unsent: bytes | memoryview = b""
         self._send_error: OSError | None = None
@@ -3796,8 +3804,6 @@ class SocketStream(Stream):
         self._waited = False  # the newest read had to wait for its bytes
         self._disorder = 0  # how many segments had come before their turn when a gap was last looked for
         self._hole: Hole | None = None  # what the newest gap may have been instead
-        self._log: Log | None = None  # of the response that is watched
-        self.note_gap: Callable[[int, int, bool, bool], object] = nobody
 
     def watch(self, log: Log) -> None:
         self._log = log
@@ -3820,7 +3826,7 @@ class SocketStream(Stream):
         waited_long = self._waited and noticed - called > JIFFY_NS
         if waited_long or noticed - arrived > FRESH_NS:
             arrived = self._in_order(count, arrived, noticed, waited_long)
-        if self._waited and self._log:
+        if self._waited:
             self._log.note_pause(self.arrived, arrived)
         self.began = self.arrived = arrived
         if not count and self._send_error:
@@ -3865,18 +3871,17 @@ class SocketStream(Stream):
             hole, self._hole = self._hole, None
         is_gap = timed or (early and waited_long)
         if hole and (is_gap or hole.sure):
-            self.note_gap(self.arrived, readable, True, True)
-            if self._log:
-                self._log.note_pause(hole.since, hole.until)
+            self._log.note_gap(self.arrived, readable, True, True)
+            self._log.note_pause(hole.since, hole.until)
         elif is_gap:
             left, newest = self._left(readable)
             counters = parse_tcp_info(info)
             assert counters  # it has counted disorder
             since, dated = gap_since(min(arrived, newest), readable, early, counters)
-            self.note_gap(max(self.arrived, since), readable, False, dated)
+            self._log.note_gap(max(self.arrived, since), readable, False, dated)
             if not timed:  # the hole is sure where so little can be read that 3 is not in it
                 is_sure = count + left < early * counters.segment_in / 2
-                self._hole = Hole(self.arrived if self._log else readable, readable, is_sure)
+                self._hole = Hole(self.arrived, readable, is_sure)
 
     def _left(self, readable: int) -> tuple[int, int]:
         """Return how many bytes are left to be read, and when the newest came; `readable` if unknown."""
@@ -4442,7 +4447,6 @@ def read_head(reader: Reader, log: Log, upgrade: bool = False) -> Response:
             if final:
                 log.first_byte = first_byte
                 log.keep_counters("answered")
-                reader.stream.watch(log)
             headers = read_headers(reader, log)
         except EOFError as ended:
             start = line or ended.args[0]
@@ -5303,7 +5307,6 @@ class Http2Exchange(Exchange):
         status = parse_http2_status(fields)
         self.log.first_byte = self._headers_began
         self.log.keep_counters("answered")
-        self.reader.stream.watch(self.log)
         headers = tuple((name.decode("latin-1"), bytes(value)) for name, value in fields if name[:1] != b":")
         if len(headers) > MAX_HEADER_LINES:
             raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
@@ -5505,8 +5508,7 @@ class Tcp(Hop):
         self.place = setup.route.first_hop(self.request.url)
         self._peers: list[Peer] = []
         self._spare: dict[int, socket.socket] = {}
-        self._stream = SocketStream()
-        self._stream.note_gap = self._note_gap
+        self._stream = SocketStream(self.log)
         self._race: Race
         self._winner = 0  # the number of its attempt
         self.asks_resolver = known_address(*self.place, self.options) is None
@@ -5569,12 +5571,6 @@ class Tcp(Hop):
         where = f"the proxy {self.proxy.shown}" if self.proxy else self._where(history.dials)
         return NetworkError("timeout", f"no connection to {where} within {limit}", NO_CONNECTION_HINT)
 
-    def _note_gap(self, since: int, filled: int, instead: bool, dated: bool) -> None:
-        """Note a gap in the log of the request under way, or put it there `instead` of the newest. A kept hop
-        gets a new `log` for each request.
-        """
-        self.log.gaps = (*(self.log.gaps[:-1] if instead else self.log.gaps), (since, filled, dated))
-
     def _where(self, dials: Iterable[Dial]) -> str:
         """Name the place, and of its addresses those that were tried: three at most."""
         tried = [dial.peer.ip for dial in dials if dial.peer and dial.peer.ip != self.place[0]]
@@ -5594,7 +5590,7 @@ class Unix(Hop):
         assert setup.route.unix_socket is not None
         self._path = setup.route.unix_socket
         self._where = f"the unix socket {clip(self._path)}"
-        self._stream = SocketStream(timestamps=False)
+        self._stream = SocketStream(self.log, timestamps=False)
 
     def open(self, below: Stream) -> Stream:
         self.log.dials = (Dial(time.perf_counter_ns(), None, None, None),)
@@ -5837,6 +5833,7 @@ class Way:
         self._log.tls, self._log.cert_notes = before.tls, before.cert_notes
         for hop in self._hops:
             hop.log = self._log
+        self._stream.watch(self._log)
         self._log.keep_counters("connected")
         return None
 

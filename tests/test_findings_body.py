@@ -81,6 +81,16 @@ def test_a_late_end_of_the_connection_is_no_silence(call_tool, length, code):
     assert not code or re.match(r"Nothing came for 1\.\d s before that\. ", step["error"]["hint"])
 
 
+@on_a_path
+def test_the_time_before_a_response_on_a_kept_connection_is_no_silence_of_it(lab):
+    """Its first segment is late, and one of its next flight: what was missing is known only at the second."""
+    url = lab.start().http(("/", Reply(body=b"x" * 60_000)))
+    lab.way.change(rules=[Rule("down", "data", nth, "late", 0.06) for nth in (43, 56)])
+    _, run = lab.ask("--count", "2", "--reuse", "--interval", "0.8", url)["runs"]
+    found = by_id(run["steps"][0])
+    assert {"loss wait", "loss xfer"} & found.keys() and "stalled" not in found
+
+
 # --- windows --------------------------------------------------------------------------------------
 
 
