@@ -4027,6 +4027,7 @@ class TlsStream(Stream):
         self._failure: ssl.SSLError | None = None  # to be raised by the next call
         self._rest = 0  # bytes of the newest record that are still to come, once its header is whole
         self._cut = 0  # bytes of its header that have come, while it is not
+        self._plain: bytes | memoryview = b""  # what is still to be encrypted
         self.answered = 0  # when the other side's flight came that ended the handshake, 0 if ours did
         self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -4092,9 +4093,12 @@ class TlsStream(Stream):
     def ciphertext(self) -> bytes:
         """Return what this side has to send: the source of the stream below."""
         if self.established and not self._outgoing.pending:
-            data = memoryview(self.source())
-            while data:
-                data = data[self._tls.write(data) :]  # one record of at most 16 KiB at a time
+            self._plain = memoryview(self._plain or self.source())
+            try:
+                while self._plain:  # one record of at most 16 KiB at a time
+                    self._plain = self._plain[self._tls.write(self._plain) :]
+            except ssl.SSLWantReadError:
+                pass  # the server shakes hands anew (RFC 5246 section 7.4.1.1): the rest waits for that
         return self._outgoing.read()
 
     def _try_handshake(self) -> bool:

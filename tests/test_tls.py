@@ -16,7 +16,7 @@ import sys
 import pytest
 
 from certificates import Authority, Handshake, server_context, tls_record
-from checks import check_usage_error
+from checks import check_usage_error, parse_metrics
 from confined import possible
 from conftest import PATIENCE, TOOL
 from inside import failure, here, only_step
@@ -118,6 +118,30 @@ def test_the_system_may_demand_a_newer_version_but_of_k(authority, tmp_path, bas
             [python, "-B", str(TOOL), *words], capture_output=True, env=env, timeout=PATIENCE
         )
     assert (done.returncode, b"error=tls" in done.stdout) == (code, code != 0), done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl, whose server shakes hands anew")
+def test_an_upload_goes_on_when_the_server_has_shaken_hands_anew(start_tool, authority, tmp_path):
+    """As servers do that ask for a client certificate where they know the path (RFC 5246 section 7.4.1.1)."""
+    (tmp_path / "body").write_bytes(b"x" * (32 << 20))
+    words = ["openssl", "s_server", "-accept", "127.0.0.1:0", "-naccept", "1", "-tls1_2", "-crlf", "-cert"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+    with subprocess.Popen([*words, authority.certificate()], **pipes) as server:
+        said = b""
+        while not (listening := re.search(rb"ACCEPT 127.0.0.1:([0-9]+)\n", said)):
+            said += server.stdout.read(1)
+        url = f"https://127.0.0.1:{int(listening[1])}/"
+        client = start_tool("-k", "--metrics-only", "-m", "20", "-d", f"@{tmp_path / 'body'}", url)
+        while b"xxx" not in said:
+            said += server.stdout.read(1)
+        server.stdin.write(b"r\n")  # its output is full: the rest of the body waits
+        came = 3
+        while came < 32 << 20 and (data := server.stdout.read(1 << 16)):
+            came += data.count(b"x")
+        server.stdin.write(b"HTTP/1.1 200 OK\nContent-Length: 0\n\n")
+        out, _ = client.communicate(timeout=PATIENCE)
+        server.kill()
+    assert parse_metrics(out.decode().rstrip("\n"))["status"] == "200"
 
 
 # --- names and protocols --------------------------------------------------------------------------
