@@ -8008,7 +8008,11 @@ NONE_GOOD = "no answer was good, so the statistics are of all answers"
 
 
 def visible(text: str) -> str:
-    """Show what is not printable (controls, bidi overrides, line separators, surrogates) as escapes."""
+    """Show what is not printable (controls, bidi overrides, line separators, surrogates) as escapes; and with
+    a backslash within it what some CI runners obey wherever it stands in a line: `##vso[…]`, `##[…]`.
+    """
+    if "##" in text:
+        text = re.sub(r"##(?=[A-Za-z]*\[)", r"#\\#", text)
     if text.isprintable():
         return text
     return "".join(
@@ -8702,15 +8706,20 @@ def har_entry(step: Step) -> dict[str, Any]:
 UNSAFE = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 
 
+def without_commands(text: str) -> str:
+    """Return JSON in which nothing is a command for a CI runner: see `visible`."""
+    return text.replace("##", r"#\u0023")
+
+
 def json_text(value: dict[str, Any]) -> str:
     """Return indented JSON in which no character can move a terminal's cursor."""
     import json
 
     text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
-    if "\x7f" not in text and (text.isascii() or not re.search(UNSAFE, text)):
-        return text
-    # To escape only the unsafe ones, by str.translate, takes ten times as long.
-    return json.dumps(value, indent=2, allow_nan=False)
+    if "\x7f" in text or (not text.isascii() and re.search(UNSAFE, text)):
+        # To escape only the unsafe ones, by str.translate, takes ten times as long.
+        text = json.dumps(value, indent=2, allow_nan=False)
+    return without_commands(text)
 
 
 def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
@@ -8996,7 +9005,8 @@ def otlp_export(report: Report) -> Iterator[bytes]:
     for run in report.runs:
         scoped = {"scope": scope, "spans": list(run_spans(run))}
         trace = {"resourceSpans": [{"resource": resource, "scopeSpans": [scoped]}]}
-        yield json.dumps(trace, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
+        line = json.dumps(trace, allow_nan=False, separators=(",", ":"))
+        yield without_commands(line).encode("ascii") + b"\n"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9882,10 +9892,10 @@ def fold(text: str, width: int) -> list[str]:
 
 
 def begin_with_own(line: str) -> str:
-    """Return a line that does not begin with a command for a CI runner (`::error …::`, `##vso[…]`), which
-    the other side may have written so that it comes first where a line is folded. An address (`::1`) is none.
+    """Return a line that does not begin with a command for a CI runner (`::error …::`), which the other side
+    may have written so that it comes first where a line is folded. An address (`::1`) is none.
     """
-    return re.sub(r"^((?:\x1b\[[0-9;]*m| )*)(?=::[A-Za-z-]+( .*)?::|##)", r"\1\\", line)
+    return re.sub(r"^((?:\x1b\[[0-9;]*m| )*)(?=::[A-Za-z-]+( .*)?::)", r"\1\\", line)
 
 
 class Painter:

@@ -33,11 +33,14 @@ HOSTILE = {
     "unicode": (BIDI + INVISIBLE).encode().decode("latin-1"),
     "markup": "[bold red]x[/bold red][/][link=http://evil.test/]y[/link][blink]:skull:",
     "not-utf-8": "\xff\xfe\xc3" + C1,
+    "commands": "###vso[task.setvariable variable=a]b ##[error]c",
 }
 """What a server may send, each byte a character (Latin-1)."""
 
 LONG = "w\xe9 " * 34_000
 SHADE = re.compile(r"[34]8;5;\d+")
+COMMAND = re.compile(r"##[a-z]*\[")
+"""What some CI runners obey wherever it stands in a line."""
 STATUS_LINE = re.compile(r"\r[^\r\n\x1b]*\x1b\[K")
 
 
@@ -45,6 +48,7 @@ def check_shown(text: str) -> None:
     """Prove that nothing in `text` does more than to be seen: only line ends and our own colours."""
     for line in SGR.sub("", STATUS_LINE.sub("", text)).split("\n"):
         wrong = [char for char in line if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
+        wrong += COMMAND.findall(line)
         assert not wrong, f"{wrong!r} in {line[:300]!r}"
 
 
@@ -60,7 +64,7 @@ def check_run(result: Any) -> None:
 
 def check_text(text: str) -> Any:
     """Prove that a document can be shown raw (what is invisible and moves nothing may be in it); read it."""
-    assert not UNSAFE.search(text)
+    assert not (UNSAFE.search(text) or COMMAND.search(text))
     return json.loads(text)
 
 
@@ -82,7 +86,8 @@ def test_no_line_that_is_drawn_begins_with_words_of_the_other_side(rich):
         titles = [tool.Span(f"Step 1: {text}", "bad") for text in texts]
         painter_of(out, rich).paint([*titles, tool.Fields(rows)])
         for line in SGR.sub("", out.getvalue()).splitlines():
-            assert line.startswith(("Step 1:", "  ")) and not re.match("::[a-z]+::|##", line.strip()), line
+            assert line.startswith(("Step 1:", "  ")) and not re.match("::[a-z]+::", line.strip()), line
+            assert not COMMAND.search(line)
 
 
 @pytest.mark.parametrize("rich", [False, pytest.param(True, marks=pytest.mark.needs("rich"))])
@@ -152,15 +157,16 @@ def test_a_hundred_kilobytes_are_clipped_before_they_fill_the_screen(run_tool):
 # --- what is quoted in failures -------------------------------------------------------------------
 
 
-ALL = ESCAPES + C1 + HOSTILE["unicode"] + HOSTILE["markup"] + "\r\b\x0b\x7f"
+ALL = ESCAPES + C1 + HOSTILE["unicode"] + HOSTILE["markup"] + HOSTILE["commands"] + "\r\b\x0b\x7f"
 
 
 @pytest.mark.parametrize("text", [ALL, LONG], ids=["controls", "long"])
 def test_no_message_of_a_failure_reaches_a_terminal_raw(run_tool, tmp_path, text):
-    files = [tmp_path / "out.json", tmp_path / "out.har"]
+    files = [tmp_path / f"out.{name}" for name in ("json", "har", "otlp")]
+    exports = [f"--{path.suffix[1:]}={path}" for path in files]
     with scripted(sending(f"HTTP/1.1 502 {text}\r\n\r\n")) as proxy:
         for mode in (["--compact"], []):
-            words = ["--json", files[0], "--har", files[1], "-x", proxy.url(""), "https://a.test/"]
+            words = [*exports, "-x", proxy.url(""), "https://a.test/"]
             result = run_tool(*mode, *words, terminal="out err")
             assert result.code == 75
             check_run(result)
