@@ -2001,7 +2001,10 @@ def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
 
 def forms_of(secret: str) -> set[str]:
     """Return how the other side may write a credential: as it is, percent-encoded, in a string of JSON."""
-    forms = {secret, urllib.parse.quote(secret, safe=""), percent_encode(secret)}
+    # RFC 3986 section 2.2 leaves open which are encoded: all; not the slash; not those of JavaScript's
+    # encodeURIComponent; or only what is not printable.
+    encoded = (urllib.parse.quote(secret, safe=safe) for safe in ("", "/", "!'()*"))
+    forms = {secret, *encoded, percent_encode(secret)}
     # RFC 3986 section 2.1: the digits of a percent-encoding may be of either case.
     forms |= {re.sub("%[0-9A-F]{2}", lambda octet: octet[0].lower(), form) for form in forms}
     if not re.fullmatch(r"[ !#-.0-\[\]-~]*", secret):
@@ -6012,20 +6015,21 @@ def read_cookie(line: bytes, url: Url) -> Cookie | None:
     """
     pair, _, rest = line.partition(b";")
     name, equals, value = (part.strip(b" \t") for part in pair.partition(b"="))
-    if not (name and equals) or len(pair) > MAX_COOKIE or re.search(rb"[\0-\x08\n-\x1f\x7f]", pair):
+    if not (name and equals) or max(len(pair), len(rest)) > MAX_COOKIE:
+        return None
+    if re.search(rb"[\0-\x08\n-\x1f\x7f]", pair):
         return None
     wanted = r"(?i);[ \t]*(domain|path|secure|max-age|expires)[ \t]*(?:=([^;]*))?(?=;|\Z)"
-    found = re.findall(wanted, ";" + decode(rest[:MAX_COOKIE]))
+    found = re.findall(wanted, ";" + decode(rest))
     said = {key.lower(): text.strip(" \t") for key, text in found}
     host, domain = server_name(url.host), said.get("domain", "").lower().removeprefix(".")
     path, secure, refused = said.get("path", ""), "secure" in said, ""
     below = "." in domain and not is_ip(host)
     if domain not in ("", host) and not (below and host.endswith(f".{domain}")):
         refused = "Domain"
-    prefix = name.lower().partition(b"-")[0]
-    if prefix in (b"__secure", b"__host") and not (secure and url.secure):
+    if name.lower().startswith((b"__secure-", b"__host-")) and not (secure and url.secure):
         refused = "Secure"
-    elif prefix == b"__host" and (domain or path != "/"):
+    elif name.lower().startswith(b"__host-") and (domain or path != "/"):
         refused = "Domain" if domain else "Path"
     if not path.startswith("/"):
         path = url.target.partition("?")[0].rpartition("/")[0] or "/"
@@ -6047,7 +6051,9 @@ class Cookies:
             cookie = read_cookie(line, url)
             if cookie and not cookie.refused:
                 kept, key = self._kept.setdefault(cookie.domain, {}), (cookie.name, cookie.path)
-                if key in kept or len(kept) < MAX_COOKIES:
+                if not cookie.pair:
+                    kept.pop(key, None)
+                elif key in kept or len(kept) < MAX_COOKIES:
                     kept[key] = cookie
 
     def add(self, request: Request) -> Request:
@@ -6055,7 +6061,7 @@ class Cookies:
         given = cookie_names(request.headers, "cookie")
         known = (each for kept in self._kept.values() for each in kept.values())
         fitting = (each for each in known if each.name not in given and not each.obstacle(request.url))
-        added = [each.pair for each in fitting if each.pair]
+        added = [each.pair for each in fitting]
         if not added:
             return request
         others = without_fields(request.headers, ["cookie"])
@@ -6854,19 +6860,21 @@ def rhythm_of(streaks: Sequence[Sequence[Step]], count: int, risk: float) -> Rhy
 
 
 def find_rhythm(streaks: Sequence[Sequence[Step]], count: int) -> Rhythm | None:
-    """Return the rhythm of all streaks, or of all but a single run that chance put among them. That is the
-    first or the last, or one beside the smallest gap: a run within a gap makes two smaller ones of it.
+    """Return the rhythm of all streaks; or, where that is exact, of all without a single run that chance put
+    among them or just before one. That begins the first streak or the last, or one beside the smallest gap: a
+    run within a gap makes two smaller ones of it.
     """
     found, gaps = rhythm_of(streaks, count, RHYTHM_RISK), gaps_between(streaks)
-    if found or not gaps:
+    if not gaps or (found and found.every_runs):
         return found
     least = gaps.index(min(gaps))
     for index in sorted({0, least, least + 1, len(gaps)}):
-        rest = [*streaks[:index], *streaks[index + 1 :]]
-        part = rhythm_of(rest, count, RHYTHM_RISK / len(streaks)) if len(streaks[index]) == 1 else None
-        if part:
-            return part._replace(odd=streaks[index][0])
-    return None
+        odd, *others = streaks[index]
+        rest = [*streaks[:index], *([others] if others else []), *streaks[index + 1 :]]
+        part = rhythm_of(rest, count, RHYTHM_RISK / len(streaks))
+        if part and (part.every_runs or not found):
+            return part._replace(odd=odd)
+    return found
 
 
 def split_slow(runs: Sequence[Step], usual: float, count: int) -> tuple[Sequence[Step], Sequence[Step]]:
@@ -9221,7 +9229,8 @@ def response_rows(step: Step, include: bool) -> Iterator[Row]:
     """Say what was sent and what came; `include` is that header fields are shown too."""
     response = step.response
     if step.request.body is not None and step.timing.send is not None:
-        whole, spent, how = step.evidence.sent_whole, step.evidence.acknowledged_us, "acknowledged"
+        whole, how = step.evidence.sent_whole, "acknowledged"
+        spent = min(step.evidence.acknowledged_us, step.timing.wait or 0)  # it is in ticks of the kernel
         if spent <= step.timing.send:  # the kernel does not tell, or in ticks that are too long
             spent, how = step.timing.send, "sent"
         body = amount_text(len(step.request.body), None, spent if whole else None)
@@ -9520,9 +9529,8 @@ def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row
     excess = f"most of it {' and '.join(parts)} ms" if parts else None
     companion, besides = slow.companion and companion_text(slow.companion), None
     if slow.besides:
-        runs = f"{plural(len(slow.besides), 'other run')} {'is' if len(slow.besides) == 1 else 'are'}"
-        most = max(times_of("total", slow.besides)) - usual
-        besides = f"besides, {runs} slower by up to {time_text(most)}"
+        most = whole_ms(max(times_of("total", slow.besides)) - usual)
+        besides = f"also slower: {plural(len(slow.besides), 'other')} by up to {most} ms"
     for text in (when_text(slow, summary), companion, why.text if why else excess, besides):
         if text:
             yield "", text

@@ -195,7 +195,12 @@ LONG = "x" * 4096
         ),
         (["id=1; Expires=0", "b=2; Expires=Wed, 99 Oct 2015 07:28:00 GMT"], [], ["id=1; b=2"]),
         (["id=1; Secure", "b=2; Domain=other.test", "c=3; Domain=0.0.1"], [], []),
-        (["__Host-id=1; Path=/", "__Secure-id=1", "__host-id=1; Secure; Path=/"], [], []),
+        (
+            ["__Host-id=1; Path=/", "__Secure-id=1", "__host-id=1; Secure; Path=/", "__Host=1"],
+            [],
+            ["__Host=1"],
+        ),
+        ([f"id=1; x={LONG}; Secure"], [], []),  # too long for its attributes to be known
         ([f"id={LONG}", f"b={LONG[4:]}", "a\tb=1"], [], [f"b={LONG[4:]}; a\tb=1"]),
         ([f"{number}=1" for number in range(60)], [], ["; ".join(f"{number}=1" for number in range(50))]),
         (["\xff=\xfe"], [], ["\xff=\xfe"]),
@@ -207,6 +212,14 @@ def test_the_cookies_that_a_step_sets_go_back_as_a_browser_sends_them(call_tool,
         first, second = server.requests
     assert first.values("Cookie") == given[1:]
     assert second.values("Cookie") == sent
+
+
+def test_cookies_that_are_removed_leave_room_for_others(call_tool):
+    gone = [f"{number}=; Max-Age=0" for number in range(50)]
+    routes = {"/start": setting("/next", *gone), "/next": setting("/end", "id=1"), "/end": Reply()}
+    with http_server(routes) as server:
+        follow(call_tool, server)
+    assert server.requests[-1].values("Cookie") == ["id=1"]
 
 
 def test_a_cookie_goes_to_the_hosts_of_its_domain_and_over_tls_where_it_says_so(call_tool, tls):

@@ -592,10 +592,12 @@ def test_what_could_hide_a_text_is_refused():
 
 @pytest.mark.parametrize("size", [7, 8, 60_000])
 def test_a_credential_of_any_length_is_masked_as_urls_and_json_spell_it(size):
-    secret = ('aé%/"' * size)[:size]
+    secret = ('aé%/"!' * size)[:size]
     masks = tool.index_secrets([(secret, True)])
     quoted, written = urllib.parse.quote(secret, safe=""), json.dumps(secret)[1:-1]
     unescaped = json.dumps(secret, ensure_ascii=False)[1:-1]
     misread = secret.encode().decode("latin-1")
-    for form in (secret, quoted, quoted.lower(), written, written.replace("/", r"\/"), unescaped, misread):
+    parts = (urllib.parse.quote(secret), urllib.parse.quote(secret, safe="!"))  # as Python, as JavaScript
+    encoded = (quoted, quoted.lower(), *parts, misread)
+    for form in (secret, *encoded, written, written.replace("/", r"\/"), unescaped):
         assert masks.mask(f"<{form}>") == "<***>"

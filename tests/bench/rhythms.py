@@ -72,7 +72,7 @@ def placed(kind: str, chance: random.Random, count: int) -> list[int]:
         first = chance.randrange(count - count // 8)
         return list(range(first, first + max(2, count // 8)))
     every = list(range(chance.randrange(4), count, 4))
-    others = [run for run in range(count) if run % 4 == (every[0] + 2) % 4]
+    others = [run for run in range(count) if run not in every]
     return every if kind == "each 4th" else sorted([*every, chance.choice(others)])
 
 
