@@ -5560,10 +5560,9 @@ class Tcp(Hop):
     def explain(self, error: Exception, history: Log) -> NetworkError:
         failed = sorted((dial for dial in history.dials if dial.error), key=lambda dial: dial.ended or 0)
         tried = f" ({len(failed)} addresses tried)" if len(failed) > 1 else ""
-        hint = CONNECT_HINTS.get(
-            getattr(error, "errno", 0), "Check the address, firewalls, and the network of this machine."
-        )
-        if getattr(error, "errno", 0) == errno.EADDRNOTAVAIL and self.options.interface:
+        code = getattr(error, "errno", 0)
+        hint = CONNECT_HINTS.get(code, "Check the address, firewalls, and the network of this machine.")
+        if code == errno.EADDRNOTAVAIL and self.options.interface:
             hint = NOT_HERE_HINT
         peer = failed[0].peer if failed and self.asks_resolver else None
         own = peer and own_machine(self.place[0], peer.ip)
@@ -5614,9 +5613,8 @@ class Unix(Hop):
         return self.opened_at
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
-        hint = UNIX_HINTS.get(
-            getattr(error, "errno", 0), "Check the path, and the load and log of the service."
-        )
+        code = getattr(error, "errno", 0)
+        hint = UNIX_HINTS.get(code, "Check the path, and the load and log of the service.")
         return NetworkError("network", f"no connection to {self._where}: {reason_of(error).lower()}", hint)
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
@@ -5634,11 +5632,11 @@ class Tls(Hop):
 
     def __init__(self, setup: Setup, proxy: Proxy | None = None) -> None:
         super().__init__(setup)
-        self._opener, self.proxy = self.proxy, proxy  # the one that opens the way to the target
-        url = self.request.url
-        if not proxy:
-            self.phase, self.place = "tls", (url.host, url.port)
-            role, protocols = target_role(url, setup.options), setup.protocols
+        self._opener = self.proxy  # the proxy that opens the way to the target, if there is one
+        self.proxy = proxy
+        if proxy is None:
+            self.phase, self.place = "tls", self.request.url.place
+            role, protocols = target_role(self.request.url, setup.options), setup.protocols
         else:
             self.place = proxy.host, proxy.port
             role, protocols = "proxy tls", ("http/1.1",)
@@ -5802,10 +5800,10 @@ class Way:
 
     def __init__(self, setup: Setup, idle: Way | None = None) -> None:
         self._log, self._is_open = setup.log, idle is not None
-        if not idle:
+        if idle is None:
             self._stream = Stream()
             self._hops = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
-            # Both are made before the clock: which of them it will be, the handshake tells.
+            # Both are made before the clock; the handshake tells which of them it will be.
             self._exchanges: dict[str, Exchange] = {"http/1.1": Http1Exchange(setup)}
             if "h2" in setup.protocols:
                 self._exchanges["h2"] = Http2Exchange(setup)
@@ -6107,8 +6105,8 @@ def nap_where_cpus_are_short() -> None:
             time.sleep(NAP_SECONDS)
 
 
-def prepare(current: CurrentStep, options: Options, contexts: TlsContexts, idle: Way | None) -> Way:
-    """Do what must not happen in the timed region; raises UsageError, OSError and MemoryError."""
+def make_way(current: CurrentStep, options: Options, contexts: TlsContexts, idle: Way | None) -> Way:
+    """Make all that a step needs, before its clock starts; raises UsageError, OSError and MemoryError."""
     protocols: tuple[str, ...] = ("http/1.1",)
     if options.http2 and current.request.url.secure and import_h2():
         protocols = ("h2", "http/1.1")
@@ -6431,7 +6429,7 @@ def prepare_step(
     current: CurrentStep, options: Options, contexts: TlsContexts, turn: Turn, idle: Way | None
 ) -> CurrentStep:
     """Make a step ready to start, on the idle connection where there is one that will do."""
-    way = prepare(current, options, contexts, idle)
+    way = make_way(current, options, contexts, idle)
     if current.number == turn.number == 1:
         nap_where_cpus_are_short()
     if current.number == 1:
@@ -6439,7 +6437,7 @@ def prepare_step(
     gone = way.resume(idle) if idle else None
     if gone:
         way.close()
-        way = prepare(current, options, contexts, None)
+        way = make_way(current, options, contexts, None)
     thread = threading.get_native_id()
     return current._replace(
         way=way,
@@ -6561,7 +6559,7 @@ def close_run(state: RunState, options: Options, deadline: int, refused: Network
                 if current.way and history.start:
                     late = current.way.stuck(limit, history)
                 history.fail(late, deadline)
-                if current.way and not options.series.single:
+                if current.way:
                     current.way.give_up()  # so that a series does not gather threads that wait
             current = add_step(state, finish(current, history, options), current, options)
 
@@ -6603,8 +6601,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], N
     elif not state.thread and turn.number <= 1:
         raise MemoryError("the measuring thread did not begin in time, for lack of memory or of a CPU")
     close_run(state, options, deadline_of(state, begun, options), refused)
-    if not options.series.single:
-        worker.ended.wait(0.02)  # not longer: the next run may be due
+    worker.ended.wait(0.02)  # not longer: the next run may be due
     *before, last = state.steps
     ended = time.perf_counter_ns()
     if turn.overdue and state.started:
@@ -7275,7 +7272,7 @@ class Case:
         if phase == "tls":
             return self.trip * (1 if self.step.network.tls.version == "TLSv1.3" else 2)
         trips = self.trip * slow_start_trips(math.ceil(self.evidence.request_bytes / max(1, self.segment)))
-        return max(trips, self.paced)
+        return max(trips, self.line_time)
 
     def sending(self, phase: str) -> int:
         """Return for how long of tls or wait this machine was sending, to the last acknowledgment.
@@ -7306,7 +7303,7 @@ class Case:
         return last is not None and busy > 0 and last.smoothed_rtt_us - self.rtt >= QUEUE_SHARE * busy
 
     @property
-    def paced(self) -> int:
+    def line_time(self) -> int:
         """Return how long the line takes for the request, 0 where that is not known or not needed: where
         nothing is lost the kernel's count has it. Behind a loss there is less under way, and a shorter queue;
         but while there is one, what arrives has the rate of the line.
@@ -7322,38 +7319,39 @@ class Case:
         first = max(TIME_OUT_US, self.evidence.sent.time_out_us if self.evidence.sent else 0)
         return first * ((1 << min(lost, 20)) - 1)
 
-    def again(self, phase: str) -> int:
+    def resend_cost(self, phase: str) -> int:
         """Return what it has cost to send something again in tls or wait, at the most."""
         beyond = self.sending(phase) - self.trips(phase) - (self.limited if phase == "wait" else 0)
         return max(0, min(beyond, self.time_outs(self.lost[phase])))
 
-    def loss(self, phase: str) -> int:
+    def loss_cost(self, phase: str) -> int:
         """Return what losses in tls or wait have cost, at the most. Beside another cause a gap whose length
         no time tells counts as one round trip, the least that it can have been.
         """
         spent: int = getattr(self, phase)
         late = self.late[phase]
-        if self.is_slow(phase) and any(not gap[2] for gap in self.evidence.gaps if gap[0] == phase):
+        is_dated = all(dated for where, _, dated in self.evidence.gaps if where == phase)
+        if self.is_slow(phase) and not is_dated:
             late = min(late, self.trip)
-        return max(0, min(self.again(phase) + late, spent - self.trips(phase)))
+        return max(0, min(self.resend_cost(phase) + late, spent - self.trips(phase)))
 
-    def rest(self, phase: str) -> int:
+    def unexplained(self, phase: str) -> int:
         """Return what is left of tls or wait beyond sending, losses and the work of this machine."""
-        took: int = getattr(self, phase) - self.sending(phase) - self.late[phase]
-        if phase == "wait" and self.evidence.taken and self.step.timing.send:
+        late = self.late[phase]
+        if phase == "tls":
+            # The time since the other side's last segment, and time without a CPU, was spent on this machine.
+            quiet = self.evidence.sent.quiet_us if self.evidence.sent else 0
+            return self.tls - self.sending("tls") - late - max(quiet, self.step.starved_us)
+        if self.evidence.taken and self.step.timing.send:
             # Until its last byte was taken all is `send`; what was under way then needed as long as `left`.
             left = max(self.trip, self.grown("busy_us", "taken", "answered"))
-            return self.wait - self.step.timing.send - left - self.late[phase]
-        if phase == "wait":
-            return took - self.evidence.held_us
-        # The time since the other side's last segment, and time without a CPU, was spent on this machine.
-        quiet = self.evidence.sent.quiet_us if self.evidence.sent else 0
-        return took - max(quiet, self.step.starved_us)
+            return self.wait - self.step.timing.send - left - late
+        return self.wait - self.sending("wait") - late - self.evidence.held_us
 
     def is_slow(self, phase: str) -> bool:
-        """Tell whether the rest of tls or wait is long. Of a loss it is not known to a round trip."""
+        """Tell whether much of tls or wait is unexplained: more where a loss makes that less exact."""
         least = (SLOW_US, SLOW_TRIPS * self.trip)
-        return self.rest(phase) >= (sum(least) if phase in self.lossy else max(least))
+        return self.unexplained(phase) >= (sum(least) if phase in self.lossy else max(least))
 
 
 Found = Iterator[Finding]
@@ -7368,7 +7366,7 @@ def loss_seen(case: Case, phase: str) -> str:
 
 def small_loss(case: Case, phase: str) -> str:
     """Say what losses have cost that are too small for a finding of their own; empty where there are none."""
-    cost = case.loss(phase)
+    cost = case.loss_cost(phase)
     if phase not in case.lossy or cost >= case.least:
         return ""
     most = max(cost, case.late[phase])
@@ -7393,7 +7391,7 @@ def losses(case: Case) -> Found:
     flights = slow_start_trips(math.ceil(case.grown("received", "sent", "ended") / max(1, case.segment)))
     gaps = max(1, sum(phase == "xfer" for phase, *_ in case.evidence.gaps))
     xfer = max(case.late["xfer"], min(case.xfer - (flights - 1) * case.rtt, 2 * case.rtt * gaps))
-    for phase, cost in (("tls", case.loss("tls")), ("wait", case.loss("wait")), ("xfer", xfer)):
+    for phase, cost in (("tls", case.loss_cost("tls")), ("wait", case.loss_cost("wait")), ("xfer", xfer)):
         if phase not in case.lossy:
             continue
         text = f"{loss_seen(case, phase)}: loss or reordering on the way"
@@ -7515,7 +7513,7 @@ def old_tls(case: Case) -> Found:
 
 def slow_tls(case: Case) -> Found:
     """Find a handshake that took more than its round trips and losses."""
-    took = case.rest("tls")
+    took = case.unexplained("tls")
     if not case.evidence.sent or not case.is_slow("tls"):
         return
     text = (
@@ -7575,7 +7573,7 @@ def held_back(case: Case) -> Found:
 
 def slow_server(case: Case) -> Found:
     """Find a wait that sending and losses do not explain."""
-    took = case.rest("wait")
+    took = case.unexplained("wait")
     if not case.answered or not case.is_slow("wait") or "wait" in {found.phase for found in held_back(case)}:
         return
     about, path = "at least" if case.late["wait"] else "about", small_loss(case, "wait")
@@ -7599,12 +7597,12 @@ def upload(case: Case) -> Found:
         return
     busy = case.busy("wait")
     size = min(case.evidence.request_bytes, case.grown("acknowledged", *MARKS["wait"]))
-    took = min(busy, case.sending("wait")) - case.limited - case.again("wait")
+    took = min(busy, case.sending("wait")) - case.limited - case.resend_cost("wait")
     least = case.trip + max(SLOW_US, SLOW_TRIPS * case.trip)
     if size > case.segment and took >= max(least, case.wait / 2):
         text = f"sending {size_text(size)} took {length_text(took)}: {rate_text(size, took)}"
         cause = "this machine's way out or the path"
-        if not case.paced and took < case.trips("wait") + WORTH_US:
+        if not case.line_time and took < case.trips("wait") + WORTH_US:
             cause = f"in round trips of {time_text(case.trip)}"
         text += f", {cause}{small_loss(case, 'wait')}"
         yield Finding("upload", "wait", took - case.trip, "seen", text)
@@ -7900,7 +7898,7 @@ class Report:
         self.host = os.uname().nodename  # this machine's name
         self.planned = options.series.rounds  # runs, if it is not stopped
         self.skipped = 0  # rounds, see `LiveReport`
-        self.left = ""  # what is said of the run that a signal ended
+        self.interrupted = ""  # what is said of the run that a signal ended
         self.lookup_us: int | None = None  # what the lookup of the addresses took, None without one
         self.variants: Sequence[str | None] = ()  # in the order of the report
         self.runs: list[Run] = []  # in the order of measurement
@@ -9799,8 +9797,8 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         runs, duration = f"{len(report.runs)} of {report.planned} runs", report.options.series.duration
         if duration:
             runs = f"{plural(len(report.runs), 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
-        left = f"; {report.left}" if report.left else ""
-        yield Span(f"Stopped after {runs}{left}.", "warn")
+        where = f"; {report.interrupted}" if report.interrupted else ""
+        yield Span(f"Stopped after {runs}{where}.", "warn")
     if report.runs[0].turn.variant:
         yield from sides_blocks(report, width)
     else:
@@ -10512,7 +10510,7 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
             run = measure(variant.options, pool, live.look, turn)
         except Stopped:
             where = live.stopped
-            report.left = f"{variant.name or 'the next'} was {where}" if where else ""
+            report.interrupted = f"{variant.name or 'the next'} was {where}" if where else ""
             return
         told = report.add(run)
         INTERRUPTION.sums_up = not series.single

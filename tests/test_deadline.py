@@ -90,7 +90,7 @@ def test_a_step_that_has_just_ended_at_the_deadline_is_not_lost(status, steps):
 def test_until_the_first_syn_the_time_is_the_resolver_s():
     options = tool.parse_options(["-x", "http://localhost:9", "https://a.test/"], {}, 80)
     current = tool.begin_step(1, options.request, options)
-    way = tool.prepare(current, options, tool.TlsContexts(options), None)
+    way = tool.make_way(current, options, tool.TlsContexts(options), None)
     way.go(lookups_only=True)
     assert way.stuck("1 s", current.log).message == "the resolver gave no answer for localhost within 1 s"
     way.close()
