@@ -8643,16 +8643,19 @@ def cookie_list(headers: Iterable[Header], name: str) -> list[dict[str, str]]:
 
 
 def har_request(step: Step) -> dict[str, Any]:
-    """Return what was asked: of the query MAX_QUERY_FIELDS parameters at most, of the body the size alone."""
-    query = "&".join(step.url.partition("?")[2].split("&", MAX_QUERY_FIELDS)[:MAX_QUERY_FIELDS])
-    pairs = urllib.parse.parse_qsl(query, keep_blank_values=True)
+    """Return what was asked: of the query MAX_QUERY_FIELDS parameters at most, of the body the size alone.
+
+    Parameters stay encoded, as in the URL, which is masked: decoded they might show what was not found there.
+    """
+    fields = step.url.partition("?")[2].split("&", MAX_QUERY_FIELDS)[:MAX_QUERY_FIELDS]
+    pairs = [field.partition("=") for field in fields if field]
     request: dict[str, Any] = {
         "method": step.request.method,
         "url": step.url,
         "httpVersion": "HTTP/2" if step.network.tls.alpn == "h2" else "HTTP/1.1",
         "cookies": cookie_list(step.sent_headers, "cookie"),
         "headers": header_list(step.sent_headers),
-        "queryString": [{"name": name, "value": value} for name, value in pairs],
+        "queryString": [{"name": name, "value": value} for name, _, value in pairs],
         "headersSize": -1,
         "bodySize": len(step.request.data),
     }

@@ -109,7 +109,7 @@ def test_an_ordinary_response(call_tool, tmp_path, server):
     assert entry["request"]["queryString"] == [
         {"name": "a", "value": "1"},
         {"name": "b", "value": ""},
-        {"name": "c", "value": "two words"},
+        {"name": "c", "value": "two%20words"},
         {"name": "a", "value": "2"},
     ]
     assert entry["response"]["content"]["mimeType"] == "text/plain"
