@@ -3829,6 +3829,8 @@ class SocketStream(Stream):
         waited_long = self._waited and noticed - called > JIFFY_NS
         if waited_long or noticed - arrived > FRESH_NS:
             arrived = self._in_order(count, arrived, noticed, waited_long)
+        elif self._waited:
+            self._hole = None  # what came now has filled it, at once
         if self._waited:
             self._log.note_pause(self.arrived, arrived)
         self.began = self.arrived = arrived
@@ -3865,15 +3867,15 @@ class SocketStream(Stream):
 
         Where 2 and 3 were read together, their times show the gap. Where 2 was read alone, a long wait in
         which 3 came early shows it, or seems to: 3 may have come just after 2, behind another hole. Then
-        the next long wait shows that one, and its gap takes the place of what was noted here.
+        the next wait shows that one, and its gap takes the place of what was noted here.
         """
         disorder = counter_at(info, DISORDER)
         early, self._disorder = disorder - self._disorder, disorder
         timed, hole = readable - arrived > JIFFY_NS, None
-        if waited_long:
+        if self._waited:  # what came now has filled the hole
             hole, self._hole = self._hole, None
         is_gap = timed or (early and waited_long)
-        if hole and (is_gap or hole.sure):
+        if hole and waited_long and (is_gap or hole.sure):
             self._log.note_gap(self.arrived, readable, True, True)
             self._log.note_pause(hole.since, hole.until)
         elif is_gap:
@@ -3881,7 +3883,10 @@ class SocketStream(Stream):
             counters = parse_tcp_info(info)
             assert counters  # it has counted disorder
             since, dated = gap_since(min(arrived, newest), readable, early, counters)
-            self._log.note_gap(max(self.arrived, since), readable, False, dated)
+            begun = max(hole.since if hole else self.arrived, since)
+            self._log.note_gap(begun, readable, hole is not None, dated)
+            if hole:
+                self._log.note_pause(hole.since, begun)
             if not timed:  # the hole is sure where so little can be read that 3 is not in it
                 is_sure = count + left < early * counters.segment_in / 2
                 self._hole = Hole(self.arrived, readable, is_sure)

@@ -82,6 +82,16 @@ def test_a_late_end_of_the_connection_is_no_silence(call_tool, length, code):
 
 
 @on_a_path
+def test_a_silence_after_two_late_segments_is_not_theirs(lab):
+    """The second fills its hole 2.5 ms after the first, which is read alone."""
+    parts = (HEAD.format(9100), 0.2, "x" * 9000, 0.5, "x" * 100)
+    url = lab.start().serve(scripted(pausing(*parts), host=ANY)).url("/", FAR)
+    lab.way.change(rules=[Rule("down", "data", 2, "late", 0.02), Rule("down", "data", 3, "late", 0.0225)])
+    found = lab.finds(costs("stalled", "seen", 450, "the server sent nothing for 4"), url)
+    assert found["loss xfer"]["cost_ms"] < 200
+
+
+@on_a_path
 def test_the_time_before_a_response_on_a_kept_connection_is_no_silence_of_it(lab):
     """Its first segment is late, and one of its next flight: what was missing is known only at the second."""
     url = lab.start().http(("/", Reply(body=b"x" * 60_000)))
