@@ -302,8 +302,8 @@ CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 sec
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
 CLOCK_ERROR_NS = 20_000  # ns by which an instant of the kernel's clock may be off on ours
 WAKE_UP_NS = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
-SHORT_OF_CPU_NS = 2_000_000  # ns that the start waited for a CPU; on an idle machine it waits 0.03-0.7 ms
-NAPS, NAP_SECONDS = 20, 0.0002  # how many, and seconds of each; three gave part of the gain, ten nearly all
+SHORT_OF_CPU_NS = 2_000_000  # ns: a start that waited longer for CPUs is short of them; idle: 0.03-0.7 ms
+NAPS, NAP_SECONDS = 20, 0.0002  # before the clock; three naps gave part of the gain, ten nearly all
 STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
 MOST_LISTED = 8  # of several things of a kind
@@ -318,7 +318,7 @@ TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110 section 5.6.2
 
 # Fields whose value is a credential, which a report attached to a ticket must not show: these, all that have
 # one of SECRET_WORDS in their name, and those of which a part between hyphens is one of SECRET_PARTS, or key.
-# In the query of a URL it is the same, but key counts only alone, or behind one of KEY_OWNERS.
+# In the query of a URL code counts too, and key only alone, or behind one of KEY_OWNERS.
 SECRET_FIELDS = frozenset(
     "authorization proxy-authorization cookie set-cookie set-cookie2 x-api-key api-key x-auth-token "
     "x-auth-key www-authenticate proxy-authenticate authentication-info proxy-authentication-info "
@@ -444,7 +444,7 @@ def field_names(headers: Iterable[Header]) -> set[str]:
 
 
 def without_fields(headers: Iterable[Header], names: Collection[str]) -> tuple[Header, ...]:
-    """Return header fields but for those of some names, which are in lower case."""
+    """Return the header fields without those of some names, which are in lower case."""
     return tuple(item for item in headers if item[0].lower() not in names)
 
 
@@ -856,7 +856,7 @@ class Evidence(NamedTuple):
     connected_us: int | None = None  # from the end of dns until TCP was connected
     request_bytes: int = 0
     sent_whole: bool = False  # the kernel took the last byte of the request
-    # The phase, for how long (us) bytes waited for a late segment, and whether a time tells it: else at most.
+    # The phase; how long (us) bytes waited there for a late segment; False where it may have been shorter.
     gaps: tuple[tuple[str, int, bool], ...] = ()
     pause: Pause = Pause(0, 0)  # the longest one from the first byte on
     held_us: int = 0  # in which an upload had data while the other side's window of HTTP/2 was used up
@@ -2537,7 +2537,7 @@ def check_standard_input(*sides: argparse.Namespace) -> None:
 
 
 def check_files(args: argparse.Namespace) -> None:
-    """Raise UsageError where a file would be read or written twice, or what should name one cannot."""
+    """Raise UsageError where a file would be read or written twice, or a descriptor is not open."""
     check_standard_input(args)
     for option, path in list_exports(args).items():
         number = descriptor_of(path)
@@ -2860,7 +2860,7 @@ class Log:
     thread may take a `copy`.
 
     Its values do not change: each is replaced by one assignment, which is one step for other threads. Where
-    an instant tells that a value is there, the value comes first.
+    an instant says that a value is there, the value is set first.
     """
 
     def __init__(self, expected: tuple[range, ...] = GOOD_STATUSES) -> None:
@@ -2887,11 +2887,12 @@ class Log:
         self.length: int | None = None  # bytes of the body as the response announces them
         self.received = 0  # bytes of the body that have come
         self.page = b""  # how the body begins, if it is text and the status was not expected
-        self.gaps: tuple[tuple[int, int, bool], ...] = ()  # from when until when, and whether a time tells it
+        # Since when, until when bytes waited for a late segment; False where it may have begun later.
+        self.gaps: tuple[tuple[int, int, bool], ...] = ()
         self.pause = Pause(0, 0)  # the longest one within the response
         self.done: int | None = None  # the last byte of the body
         self.error: NetworkError | None = None
-        self.stopped: int | None = None  # it failed, or had looked up all, where nothing else was wanted
+        self.stopped: int | None = None  # it failed; or all names were looked up, and nothing else was wanted
         self.tcp_info: Mapping[str, bytes] = {}  # by the field of Evidence
         self.shut: bool | None = None  # see `look_at_window`
         self.sockets: list[socket.socket] = []  # all that hops made, to be ended or closed
@@ -3071,10 +3072,11 @@ def cpu_times(thread_id: int) -> tuple[int, int]:
 
 
 def starved_within(had: int, waited: int, since_end: int, total_us: int) -> int:
-    """Return how long (us) a step waited for a CPU; since its start its thread `had` one, or `waited` (ns).
+    """Return how long (us) a step waited for a CPU. Since the step began, its thread `had` a CPU for so many
+    ns, and `waited` for one for so many.
 
-    The end is when the last bytes arrived, by the kernel's clock. The thread has not slept since then: of the
-    time `since_end` (ns) it waited for all that it cannot have `had`, and that is not the step's.
+    The step ended when its last bytes arrived, `since_end` ns ago by the kernel's clock. The thread has not
+    slept since then: what it did not spend on a CPU it waited, and that wait is not the step's.
     """
     late = max(0, since_end - had)
     return min(max(0, waited - late) // 1000, total_us)
@@ -3539,10 +3541,11 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
         hint = "It is its own issuer: if you trust it, name it with --cacert PATH."
     if failure.options.ca_bundle is not None:
         hint = f"The bundle given with --cacert does not hold the CA that issued it{issuer}."
-    if failure.code not in (18, 19) and len(failure.chain) == 1:
-        hint = f"The server sent its own certificate alone: its intermediate may be missing there. {hint}"
-    elif failure.code not in (18, 19):
-        hint += " Or the server does not send all its intermediate certificates."
+    if failure.code in (20, 21):
+        if len(failure.chain) == 1:
+            hint = f"The server sent its own certificate alone: its intermediate may be missing there. {hint}"
+        else:
+            hint += " Or the server does not send all its intermediate certificates."
     unknown = f"the issuer of {foreign(certificate_name(last))} is unknown{issuer}"
     return NetworkError("tls", VERDICTS.get(failure.code, unknown), f"{hint} {INSECURE_HINT}")
 
@@ -3701,10 +3704,6 @@ def silence() -> bytes:
     return b""
 
 
-def nobody(*_: object) -> None:
-    """Listen to nothing: takes the place of a listener where there is none."""
-
-
 UNASKED = "the server sent something that it was not asked for"
 
 
@@ -3765,7 +3764,7 @@ def arrival_of(ancillary: Iterable[tuple[int, int, bytes]]) -> int:
 
 
 class Hole(NamedTuple):
-    """A segment that may be missing still: of those that came before their turn none may have been read."""
+    """A segment that may still be missing: it is unknown whether what came behind it has been read."""
 
     since: int  # when what was read before these bytes arrived
     until: int  # when these could be read
@@ -3773,12 +3772,12 @@ class Hole(NamedTuple):
 
 
 def gap_since(newest: int, readable: int, early: int, known: Counters) -> tuple[int, bool]:
-    """Return since when the other side may have been sending what is `readable` only now, and whether a time
-    tells. `newest`: when the newest of it came; `early`: how many segments came before their turn.
+    """Return since when what is `readable` only now may have waited for a segment; and whether its time of
+    arrival tells. `newest`: when the newest of it came; `early`: how many segments came before their turn.
 
-    Those of a first flight came together, others in the two round trips behind it. If no time is known, what
-    was lost came again after a round trip (RFC 8985) or a time-out; with few early ones, perhaps after two
-    time-outs, the second of which is twice as long.
+    The segments of a first flight came together, more than those within two round trips. If no time tells,
+    the longest is taken that a lost segment can need to come again: a round trip (RFC 8985) and a time-out;
+    with few early segments two time-outs, the second of which is twice as long.
     """
     if early > 2 * FIRST_WINDOW:
         return 0, False
@@ -3952,16 +3951,20 @@ class SocketStream(Stream):
 #     proxy's TLS, and OpenSSL's own errors never hide what ended the connection.
 # A private attribute of CPython (3.8 and later), set past ssl.py, which would run Python code of its own for
 # every message. Through it OpenSSL shows the messages of a handshake. In a Python without it everything else
-# works, but a failed handshake shows no certificate, a chain is its first certificate alone, and nothing is
-# known of a HelloRetryRequest, and of whether a client certificate was asked for.
+# works, but a failed handshake shows no certificate, a chain is its first certificate alone, and it is not
+# known whether a client certificate was asked for.
 MESSAGE_CALLBACK = getattr(ssl.SSLContext.__base__, "_msg_callback", None)
 MAX_RECORD = 16384 + 2048  # bytes of ciphertext in one (RFC 5246 section 6.2.3)
 RECORD_HEADER = struct.Struct(">BBxH")  # kind, version, length (RFC 8446 section 5.1)
 
 
+def no_listener(*_: object) -> None:
+    """Take the place of a listener where there is none."""
+
+
 def overhear(context: ssl.SSLContext, listener: Callable[..., object]) -> None:
     """Have `listener` hear each message of a context's TLS objects that were made since the first call."""
-    # Never set back to None, but to `nobody`: for None an interpreter before 3.9.3 keeps its lock for ever.
+    # It is never set back to None: for None an interpreter before 3.9.3 keeps its lock for ever.
     if MESSAGE_CALLBACK:
         MESSAGE_CALLBACK.__set__(context, listener)
 
@@ -4039,7 +4042,7 @@ class TlsStream(Stream):
         self.answered = 0  # when the other side's flight came that ended the handshake, 0 if ours did
         self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        overhear(context, nobody)  # an object that is made without a listener never has one
+        overhear(context, no_listener)  # an object that is made without a listener never has one
         sni = name.encode("ascii")  # a str would go through the idna codec
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=sni)
         self.tap = HandshakeTap(self._tls)
@@ -4063,7 +4066,7 @@ class TlsStream(Stream):
         finally:
             # From here on it would only cost time, unless a certificate of ours may still be asked for.
             if not self._tls.context.post_handshake_auth:
-                overhear(self._tls.context, nobody)
+                overhear(self._tls.context, no_listener)
         # In TLS 1.2 the last flight is the server's: the handshake ends when it arrives. In TLS 1.3 it is
         # ours: it waits for the request, and the handshake ends when both leave.
         if not self._outgoing.pending:
@@ -4743,7 +4746,7 @@ class Exchange(Stage):
         except BlockingIOError:  # not all of it came
             return UNASKED
         except (EOFError, OSError):
-            tenths = math.ceil(idle / 100_000_000)  # upwards: it is true, and alike in alike runs
+            tenths = math.ceil(idle / 100_000_000)  # rounded up: true, and the same words in similar runs
             return f"the server closed it, or it broke, within {tenths / 10:.1f} s without a request"
 
     def _read_idle(self) -> None:
@@ -5132,7 +5135,7 @@ class Http2Exchange(Exchange):
         self._chatter = 0
         self._headers_began = 0
         self._ended = self._given_up = False
-        # For how long (ns) windows held the body back, and since when one does that is used up now, else 0.
+        # How long (ns) used-up windows have held the body back, and since when one does so again, else 0.
         self._held = 0, 0
 
     def held_ns(self, until: int) -> int:
