@@ -3494,7 +3494,7 @@ def validity_error(failure: TlsFailure) -> NetworkError:
     if wrong:
         (each, moment), *_ = wrong
         days, field = in_days(moment, now), "notBefore" if early else "notAfter"
-        when = f"{verdict} for another {days}" if early else f"{verdict} {days} ago"
+        when = f"{verdict}, but will be in {days}" if early else f"{verdict} {days} ago"
         message = f"the certificate {when}"
         if each is not failure.certificate:
             message = f"a certificate further up the chain {when}: {foreign(certificate_name(each))}"
@@ -6179,7 +6179,7 @@ ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": " "
 
 
 def page_text(history: Log, secrets: Secrets) -> str:
-    """Return how the text of an error page begins, without tags, scripts, styles and runs of blanks.
+    """Return how the text of an error page begins, without its title, tags, scripts, styles, runs of blanks.
 
     It is masked before the tags go, since a credential may look like one, and again after, since `&amp;` may
     be in one; then it is cut. Of a page that was cut the last word goes: it may be half a credential.
@@ -6189,7 +6189,7 @@ def page_text(history: Log, secrets: Secrets) -> str:
         page = b"".join(page.rsplit(None, 1)[:-1])
     text, media = secrets.mask(decode(page)), history.response and history.response.get("content-type")
     if re.match("(?i)[^;]*(html|xml)", media or ""):
-        hidden = r"(?is)<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1[^>]*>|\Z)|<[a-z/!?][^>]*(?:>|\Z)"
+        hidden = r"(?is)<!--.*?(?:-->|\Z)|<(script|style|title)\b.*?(?:</\1[^>]*>|\Z)|<[a-z/!?][^>]*(?:>|\Z)"
         text = re.sub(hidden, " ", text)
         for entity, char in ENTITIES.items():
             text = text.replace(entity, char)
@@ -6699,13 +6699,13 @@ def times_of(key: str, steps: Iterable[Step]) -> list[int]:
 
 def gather_findings(steps: Iterable[Step]) -> tuple[tuple[Finding, list[tuple[int, int]]], ...]:
     """Return of each kind (id and phase) the finding of median cost, and all costs (us) with their runs: the
-    costliest kind first.
+    kind that cost most in all comes first.
     """
     made = [(each, step.turn.number) for step in steps for each in step.findings]
     kinds = group_by(lambda pair: (pair[0].id, pair[0].phase), made).values()
     ordered = [sorted(kind, key=lambda pair: pair[0].cost_us) for kind in kinds]
     usual = [(nearest_rank(kind, 50)[0], [(each.cost_us, run) for each, run in kind]) for kind in ordered]
-    return tuple(sorted(usual, key=lambda found: -found[0].cost_us))
+    return tuple(sorted(usual, key=lambda found: -sum(cost for cost, _ in found[1])))
 
 
 LEAST_SLOW_US = 5_000  # above the median: less is not called slow
@@ -7225,7 +7225,11 @@ class Case:
         if self.is_unix:  # the kernel counts nothing there
             self.answered, self.segment = bool(step.response), UNIX_SEGMENT
         self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0  # the least, to whatever TCP connected to
-        self.limited = self.grown("limited_us", *MARKS["wait"])  # in which TCP's window held the request back
+        # In which the other side's windows of TCP and HTTP/2 held the request back. A window that is full of
+        # what waits in a queue on the way holds nothing back: the line does.
+        self.limited, self.held = self.grown("limited_us", *MARKS["wait"]), evidence.held_us
+        if self.has_queue:
+            self.limited = self.held = 0
         self.least = max(WORTH_US, WORTH_SHARE * step.timing.total)  # that a finding costs
         # By phase, how many segments were lost here, for they had not arrived yet when they were sent again;
         # and for how long what came waited for a segment before it.
@@ -7268,19 +7272,23 @@ class Case:
         """Name the way around a proxy that nobody asked for."""
         return "" if self.is_direct or self.step.route.source == "--proxy" else "; -x '' goes without it"
 
-    @property
-    def trip(self) -> int:
-        """Return the round trip, as long as it was seen to take."""
-        if not self.winner or not self.evidence.connected or self.evidence.connected.retransmits:
+    def trip(self, phase: str) -> int:
+        """Return the round trip in dns, tls or wait, as long as it was seen to take. The SYN may have waited
+        for more than the path, for ARP, a radio or a firewall: a far shorter one until the phase ends tells.
+        """
+        connected = self.evidence.connected
+        if not self.winner or not connected or connected.retransmits:
             return self.rtt
-        return max(self.rtt, self.winner.duration_us)
+        seen = {"dns": connected, "tls": self.evidence.sent}.get(phase, self.evidence.answered)
+        took, least = self.winner.duration_us, (seen and seen.rtt_us) or 0
+        return max(self.rtt, took if not least or took <= SLOW_TRIPS * least else least)
 
     def trips(self, phase: str) -> int:
         """Return what the round trips of tls or wait take (RFC 8446, 5246; 5681)."""
         if phase == "tls":
-            return self.trip * (1 if self.step.network.tls.version == "TLSv1.3" else 2)
-        trips = self.trip * slow_start_trips(math.ceil(self.evidence.request_bytes / max(1, self.segment)))
-        return max(trips, self.line_time)
+            return self.trip(phase) * (1 if self.step.network.tls.version == "TLSv1.3" else 2)
+        segments = math.ceil(self.evidence.request_bytes / max(1, self.segment))
+        return max(self.trip(phase) * slow_start_trips(segments), self.line_time)
 
     def sending(self, phase: str) -> int:
         """Return for how long of tls or wait this machine was sending, to the last acknowledgment.
@@ -7298,7 +7306,7 @@ class Case:
             return self.wait
         if not (lost or self.limited or self.has_queue):
             busy = min(busy, trips)
-        return max(self.trip, busy)
+        return max(self.trip(phase), busy)
 
     def busy(self, phase: str) -> int:
         """Return for how long of a phase something was sent and not acknowledged, as the kernel counts."""
@@ -7307,8 +7315,9 @@ class Case:
     @property
     def has_queue(self) -> bool:
         """Tell whether round trips grew while the request was sent: it waited in a queue, at a slow line."""
-        last, busy = self.evidence.answered, self.busy("wait")
-        return last is not None and busy > 0 and last.smoothed_rtt_us - self.rtt >= QUEUE_SHARE * busy
+        last, busy = self.evidence.answered or self.evidence.ended, self.busy("wait")
+        least = min(QUEUE_SHARE * busy, max(SLOW_US, self.rtt))
+        return last is not None and busy > 0 and last.smoothed_rtt_us - self.rtt >= least
 
     @property
     def line_time(self) -> int:
@@ -7340,7 +7349,7 @@ class Case:
         late = self.late[phase]
         is_dated = all(dated for where, _, dated in self.evidence.gaps if where == phase)
         if self.is_slow(phase) and not is_dated:
-            late = min(late, self.trip)
+            late = min(late, self.trip(phase))
         return max(0, min(self.resend_cost(phase) + late, spent - self.trips(phase)))
 
     def unexplained(self, phase: str) -> int:
@@ -7352,13 +7361,13 @@ class Case:
             return self.tls - self.sending("tls") - late - max(quiet, self.step.starved_us)
         if self.evidence.taken and self.step.timing.send:
             # Until its last byte was taken all is `send`; what was under way then needed as long as `left`.
-            left = max(self.trip, self.grown("busy_us", "taken", "answered"))
+            left = max(self.trip("wait"), self.grown("busy_us", "taken", "answered"))
             return self.wait - self.step.timing.send - left - late
-        return self.wait - self.sending("wait") - late - self.evidence.held_us
+        return self.wait - self.sending("wait") - late - self.held
 
     def is_slow(self, phase: str) -> bool:
         """Tell whether much of tls or wait is unexplained: more where a loss makes that less exact."""
-        least = (SLOW_US, SLOW_TRIPS * self.trip)
+        least = (SLOW_US, SLOW_TRIPS * self.trip(phase))
         return self.unexplained(phase) >= (sum(least) if phase in self.lossy else max(least))
 
 
@@ -7402,14 +7411,16 @@ def losses(case: Case) -> Found:
     for phase, cost in (("tls", case.loss_cost("tls")), ("wait", case.loss_cost("wait")), ("xfer", xfer)):
         if phase not in case.lossy:
             continue
-        text = f"{loss_seen(case, phase)}: loss or reordering on the way"
+        # What is not acknowledged in time is sent again, though it may only be late.
+        cause = "loss, reordering or delay" if case.lost[phase] else "loss or reordering"
+        text = f"{loss_seen(case, phase)}: {cause} on the way"
         if case.late[phase] > cost:
             text += f", which cost up to {length_text(case.late[phase])}"
         if phase == "wait":
             text += ", or a full buffer there" if case.limited and case.evidence.shut is None else ""
             if WORTH_US <= case.limited < case.least:  # too short for a finding of its own
                 text += f"; {window_text(case.tcp_reader, case.limited)}"
-        if phase != "xfer" and case.late[phase] + case.trip >= getattr(case, phase):
+        if phase != "xfer" and case.late[phase] + case.trip(phase) >= getattr(case, phase):
             text += "; part of this may be the server's own time"
         yield Finding("loss", phase, cost, "seen", text)
 
@@ -7479,7 +7490,7 @@ def long_lookup(case: Case) -> Found:
             yield Finding("resolver_timeout", "dns", passed * resolver.time_out_us, "fits", text)
             return
     took = case.dns - case.step.starved_us
-    is_slow = took >= max(LONG_LOOKUP_US, SLOW_TRIPS * case.trip) * names
+    is_slow = took >= max(LONG_LOOKUP_US, SLOW_TRIPS * case.trip("dns")) * names
     if resolver and names > 1 and is_last and took >= LONG_SEARCH_US and not is_slow:
         text = (
             f"this fits a search list: {names} names were asked for, this one last (search, "
@@ -7588,8 +7599,8 @@ def slow_server(case: Case) -> Found:
     part = f"{about} {length_text(took)}"
     if took < ALL_OF_IT * case.wait:
         part += f" of these {length_text(case.wait)}"
-        if case.is_direct and case.sending("wait") == case.trip and "wait" not in case.lossy:
-            path = f"; the path's round trip is {time_text(case.trip)}"
+        if case.is_direct and case.sending("wait") == case.trip("wait") and "wait" not in case.lossy:
+            path = f"; the path's round trip is {time_text(case.trip('wait'))}"
     text = f"{case.behind} took {part}"
     claim = longest_first(case.step.server_timings)[:1]
     longest = claim[0].duration_ms if claim else None
@@ -7605,22 +7616,23 @@ def upload(case: Case) -> Found:
         return
     busy = case.busy("wait")
     size = min(case.evidence.request_bytes, case.grown("acknowledged", *MARKS["wait"]))
-    took = min(busy, case.sending("wait")) - case.limited - case.resend_cost("wait")
-    least = case.trip + max(SLOW_US, SLOW_TRIPS * case.trip)
+    took = min(busy, case.sending("wait")) - case.limited - case.held - case.resend_cost("wait")
+    trip = case.trip("wait")
+    least = trip + max(SLOW_US, SLOW_TRIPS * trip)
     if size > case.segment and took >= max(least, case.wait / 2):
         text = f"sending {size_text(size)} took {length_text(took)}: {rate_text(size, took)}"
         cause = "this machine's way out or the path"
         if not case.line_time and took < case.trips("wait") + WORTH_US:
-            cause = f"in round trips of {time_text(case.trip)}"
+            cause = f"in round trips of {time_text(trip)}"
         text += f", {cause}{small_loss(case, 'wait')}"
-        yield Finding("upload", "wait", took - case.trip, "seen", text)
+        yield Finding("upload", "wait", took - trip, "seen", text)
 
 
 def closed_window(case: Case) -> Found:
     """Find that a window of the other side was used up while there was more to send."""
     cause = "it is small for this path, or the program there was slow to read"
-    text = window_text("the server's HTTP/2", case.evidence.held_us) + f": {cause}; --vs --http1.1 compares"
-    yield Finding("http2_window", "wait", case.evidence.held_us, "seen", text)
+    text = window_text("the server's HTTP/2", case.held) + f": {cause}; --vs --http1.1 compares"
+    yield Finding("http2_window", "wait", case.held, "seen", text)
     if case.lost["wait"]:
         cause += ", or what came behind a lost segment filled it"
     elif case.evidence.shut:
@@ -7635,7 +7647,8 @@ def silences(case: Case) -> Found:
     if error and error.kind != "timeout":
         return
     where = f"after {size_text(longest.received)} of the body" if longest.received else "before the body"
-    text = f"the server sent nothing for {length_text(longest.us)} {where}"
+    who = "server" if case.is_direct else "proxy"
+    text = f"the {who} sent nothing for {length_text(longest.us)} {where}"
     if case.rtt:  # there is a path, on which something may be lost
         text += f", or what it sent was lost{'' if error else ' and came again'}"
     if longest.us >= max(SLOW_US, SLOW_TRIPS * case.rtt):
@@ -9532,8 +9545,8 @@ def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row
     yield "Slow", Span(words, "slow")
     sizes = {}
     for phase in PHASES:
-        values = [times_of(phase, part) for part in (slow.runs, slow.others)]
-        sizes[phase] = median(values[0]) - median(values[1]) if all(values) else 0
+        values = [sorted(times_of(phase, part)) for part in (slow.runs, slow.others)]
+        sizes[phase] = nearest_rank(values[0], 50) - nearest_rank(values[1], 50) if all(values) else 0
     parts = [f"{phase} {whole_ms(sizes[phase])}" for phase in large_parts(sizes, own - usual)]
     excess = f"most of it {' and '.join(parts)} ms" if parts else None
     companion, besides = slow.companion and companion_text(slow.companion), None
@@ -9692,8 +9705,8 @@ def verdict_sentence(found: Comparison) -> str:
             counts += f"{against} has {found.other.good}, {name} {found.own.good}"
         return f"{name.capitalize()} is {change}{than} so far; {counts}"
     if found.verdict == "no_difference":
-        low, high = plain_ms(total.interval or ())
-        return f"No difference found: {name} is between {low} ms faster and {high} ms slower{than} (95 %)"
+        span = "between {} ms faster and {} ms slower".format(*plain_ms(total.interval or ()))
+        return f"No difference found in the median: {name} is {span}{than} (95 %)"
     if found.verdict in ("faster", "slower"):
         return f"{name.capitalize()} is {found.verdict}{than}: total by {difference_words(found)}"
     return ""

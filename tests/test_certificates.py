@@ -55,7 +55,7 @@ LEAVES = {
     "not valid yet": (
         {"days": (5.5, 90)},
         "localhost",
-        ["not valid yet", "5 days", "(notBefore 20"],
+        ["not valid yet, but will be in 5 days (notBefore 20"],
         "Check this machine's time, 20",
     ),
     "other names": (

@@ -656,6 +656,17 @@ RECORDED = {
     ),
     "a thinking server on a unix socket": row("server 50 ms", like=UNIX, wait=50),
     "a long request to a unix socket": row("server 50 ms", like=UNIX, wait=50, request_bytes=14_601),
+    "a thinking server whose SYN-ACK was late": row(
+        "server 503.9 ms", connect=340, wait=543.9, connected={"rtt_us": 340_000}, answered={"rtt_us": 40_000}
+    ),
+    "a path that gets shorter behind the answer": row(
+        connect=340,
+        wait=345,
+        xfer=400,
+        connected={"rtt_us": 340_000},
+        answered={"rtt_us": 330_000},
+        ended={"rtt_us": 40_000},
+    ),
     "a server that did not answer": row(wait=958.8, answered=None, ended=None, response=None, error=FAILED),
     "an answer whose beginning was late": row("loss wait 48.8 ms", wait=90, gaps=(("wait", 90_000, True),)),
     "an answer that was in disorder and on time": row(wait=42, answered={"disorder": 2}),
@@ -682,6 +693,22 @@ RECORDED = {
         request_bytes=60_000,
         held_us=200_000,
         answered={"busy_us": 320_000, "limited_us": 200_000},
+    ),
+    "one that a window of HTTP/2 held behind a loss": row(
+        "http2_window 967 ms",
+        "loss wait 240 ms",
+        wait=1090,
+        request_bytes=400_000,
+        sent_whole=True,
+        held_us=967_000,
+        answered={"acknowledged": 400_000, "busy_us": 1_088_000, "retransmits": 1},
+    ),
+    "one that filled the windows with a queue on the way": row(
+        "upload 618.8 ms",
+        like=UPLOAD,
+        wait=662,
+        held_us=550_000,
+        answered={**ALL_CAME, "busy_us": 660_000, "limited_us": 340_000, "smoothed_rtt_us": 115_000},
     ),
     "one whose reader was sent what it had": row(
         "tcp_window 400 ms",

@@ -73,6 +73,12 @@ def test_a_long_silence_is_named_with_its_place(call_tool, authority, tls, name,
     assert re.fullmatch(text, found["text"])
 
 
+def test_behind_a_proxy_it_was_the_proxy_that_sent_nothing(call_tool):
+    with scripted(pausing(HEAD.format(10), 0.6, "x" * 10)) as proxy:
+        found = by_id(ask(call_tool, "-x", proxy.url(""), "http://a.test/"))
+    assert found["stalled"]["text"].startswith("the proxy sent nothing for ")
+
+
 @pytest.mark.parametrize(("length", "code"), [(5, 0), (9, 75)], ids=["whole", "cut short"])
 def test_a_late_end_of_the_connection_is_no_silence(call_tool, length, code):
     with scripted(pausing(HEAD.format(length) + "x" * 5, 1.1)) as server:
@@ -220,7 +226,9 @@ def test_a_loss_does_not_hide_a_window(lab):
     lab.way.change(rules=[Rule("up", "data", times=2)])
     (lab.folder / "body").write_bytes(b"x" * 300_000)
     found = lab.read("-d", f"@{lab.folder / 'body'}", url)
-    assert found["loss wait"]["text"].startswith("2 segments were sent again: loss or reordering on the way")
+    assert found["loss wait"]["text"].startswith(
+        "2 segments were sent again: loss, reordering or delay on the way"
+    )
     assert "the server's TCP window held the upload back for " in str(found) and "buffer" not in str(found)
 
 
