@@ -6005,7 +6005,7 @@ class Cookie(NamedTuple):
 
 
 def is_over(age: str, date: str) -> bool:
-    """Tell whether a Max-Age or else an Expires has a cookie removed; what cannot be read has not."""
+    """Tell whether a Max-Age, or else an Expires, removes a cookie; one that cannot be read does not."""
     if re.fullmatch("-?[0-9]+", age):
         return age.startswith("-") or not age.strip("0")
     try:
@@ -6484,7 +6484,7 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, stat
 
 def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, options: Options) -> Step:
     """Return the failed step of a redirect that leads nowhere: nothing was looked up or sent for it."""
-    # As it is shown: masked, and empty behind more header fields than are.
+    # As the step's record shows it: masked, and empty where it stands behind the fields that are shown.
     locations = values_of(step.response.headers if step.response else (), "location")
     text = clip(next(filter(None, locations), b"").decode("utf-8", "surrogateescape"))
     failed = begin_step(step.number + 1, current.asked, options)
@@ -7080,14 +7080,16 @@ def compare_all(options: Options, compared: Mapping[str | None, Summary]) -> lis
     first that gives a good answer, if there is one. Nothing is compared with a first side that was never
     measured.
     """
+    sides = list(compared.values())
+    first: Summary | Baseline | None = options.baseline
     if options.sides:
-        able = [side for name, side in compared.items() if name == options.sides[0].name]
-    else:
-        able = [side for side in compared.values() if side.good] or list(compared.values())
-    first = options.baseline or next(iter(able), None)
-    rivals = max(1, len(compared) - 1)
-    others = (side for side in compared.values() if side is not first)
-    return [compare(side, first, rivals) for side in others] if first else []
+        first = compared.get(options.sides[0].name)
+    elif not first and sides:
+        first = next((side for side in sides if side.good), sides[0])
+    if first is None:
+        return []
+    rivals = max(1, len(sides) - 1)
+    return [compare(side, first, rivals) for side in sides if side is not first]
 
 
 def judge_allowance(key: str, allowance: Allowance, found: Comparison) -> Judgement:
@@ -7269,7 +7271,7 @@ class Case:
 
     @property
     def around(self) -> str:
-        """Name the way around a proxy that nobody asked for."""
+        """Name the way around a proxy that the environment chose."""
         return "" if self.is_direct or self.step.route.source == "--proxy" else "; -x '' goes without it"
 
     def trip(self, phase: str) -> int:
@@ -7656,7 +7658,7 @@ def silences(case: Case) -> Found:
 
 
 def refusal_notes(step: Step, status: int) -> Iterator[str]:
-    """Say whom a server did not know by the name that it was asked for, and what a proxy refused itself."""
+    """Say by which name a server was asked that does not answer for it, and what a proxy may have refused."""
     url, hosts = step.request.url, values_of(step.sent_headers, "host")
     if status == 421:
         named = f", and {server_name(url.host)} in TLS" if url.secure else ""
@@ -7921,7 +7923,7 @@ class Report:
         self.skipped = 0  # rounds, see `LiveReport`
         self.interrupted = ""  # what is said of the run that a signal ended
         self.lookup_us: int | None = None  # what the lookup of the addresses took, None without one
-        self.variants: Sequence[str | None] = ()  # in the order of the report
+        self.variants: Sequence[str | None] = (None,)  # in the order of the report
         self.runs: list[Run] = []  # in the order of measurement
         self.events: list[SeriesEvent] = []
         self._keeper = Keeper()
@@ -7953,9 +7955,8 @@ class Report:
 
     @cached_property
     def by_variant(self) -> dict[str | None, list[Run]]:
-        order = {variant: index for index, variant in enumerate(self.variants)}
-        ordered = sorted(self.runs, key=lambda run: order.get(run.turn.variant, 0))
-        return group_by(lambda run: run.turn.variant, ordered)
+        groups = group_by(lambda run: run.turn.variant, self.runs)
+        return {variant: groups[variant] for variant in self.variants if variant in groups}
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -7964,11 +7965,9 @@ class Report:
 
     @cached_property
     def summaries(self) -> tuple[Summary, ...]:
-        """Return a summary for each step of a chain: by variant, then step."""
+        """Return a summary for each step of a chain: by variant, then step, as runs come to them."""
         groups = group_by(lambda step: (step.turn.variant, step.number), self.steps)
-        variants = list(self.by_variant)
-        ordered = sorted(groups, key=lambda kind: (variants.index(kind[0]), kind[1]))
-        return tuple(Summary(groups[kind]) for kind in ordered)
+        return tuple(map(Summary, groups.values()))
 
     @cached_property
     def chains(self) -> dict[str | None, Summary]:
@@ -8292,9 +8291,11 @@ def note_texts(report: Report) -> Iterator[str]:
         steps = report.only_run.steps
         yield from (f"in step {step.number} {note}" for step in steps for note in step_notes(step))
         return
-    sentences = ({note for step in run.steps for note in step_notes(step)} for run in report.runs)
-    notes, count = collections.Counter(note for those in sentences for note in those), len(report.runs)
-    yield from (f"in {often} of {count} runs {note}" for note, often in notes.most_common(MOST_LISTED))
+    counts: collections.Counter[str] = collections.Counter()
+    for run in report.runs:
+        counts.update(dict.fromkeys((note for step in run.steps for note in step_notes(step)), 1))
+    for note, often in counts.most_common(MOST_LISTED):
+        yield f"in {often} of {len(report.runs)} runs {note}"
 
 
 def report_warnings(report: Report) -> Iterator[str]:
@@ -10478,7 +10479,7 @@ def each_turn(
     variants: Sequence[Variant], report: Report, live: LiveReport
 ) -> Iterator[tuple[Variant, Turn]]:
     """Give each variant with the place of its next run, when that is due. In each round their order is drawn
-    by lot: what a server does in turn, or every so often, keeps step with no order of its own.
+    by lot, so that what a server does by turns, or every so often, does not always meet the same variant.
     """
     number = 0
     for round_number in range(1, report.planned // len(variants) + 1):

@@ -169,6 +169,7 @@ def test_of_two_kinds_of_slow_runs_the_far_ones_are_told():
 def test_a_column_of_differences_has_one_precision_and_plain_http_no_tls():
     options = tool.parse_options(["--vs", "", "--vs", "https://b.test/", "http://a.test/"], {}, 80)
     report, times = tool.Report(options), {"A": 20_000, "B": 20_028, "C": 30_300}
+    report.variants = list(times)
     for number, (side, us) in ((number, each) for number in range(8) for each in times.items()):
         step, turn = sample(number, us), tool.Turn(number + 1, number + 1, side)
         tls = step.timing._replace(tls=2_000) if side == "C" else step.timing
