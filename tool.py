@@ -1664,7 +1664,7 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
             raise UsageError(f"{shown}: {foreign(error.message)}") from None
         # It may be a password with / ? or # in it, as people write them: say nothing of its parts.
         shown = f"URL '{foreign(f'{scheme}://***@' + text.rpartition('@')[2])}'"
-        raise UsageError(f"{shown}: no host:port stands before the first / ? or #") from None
+        raise UsageError(f"{shown}: there is no host:port before the first / ? or #") from None
     if at and not drop_userinfo:
         raise UsageError(f"{shown} holds a user name or password: give them with -u USER:PASSWORD")
     path, mark, query = target.partition("?")
@@ -2017,7 +2017,7 @@ def forms_of(secret: str) -> set[str]:
 
 
 def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
-    """Arrange credentials for a search; True beside one to mask even when it is short.
+    """Arrange credentials for a search. One that has True beside it is masked even when it is short.
 
     A long one is masked everywhere, also in the middle of a word. One of less than MIN_SECRET characters is
     masked as a whole word: the password `abc` in abc and :abc@, not in abcd.
@@ -2176,7 +2176,7 @@ FOREIGN_OPTIONS = """
 --auth --token --bearer --oauth2-bearer --netrc --basic =
   a line "Authorization: Bearer …" in a file, by -H @FILE, keeps it out of ps; -u USER:PASSWORD does not
 --digest --ntlm --negotiate --anyauth = only Basic is known, by -u USER:PASSWORD
--U --proxy-user = credentials of a proxy go, as user:password@ before its host, into -x or https_proxy
+-U --proxy-user = write user:password@ before the proxy's host, in -x or https_proxy
 --noproxy --no-proxy = -x '' goes without any proxy; the variable NO_PROXY names hosts that need none
 -p --proxytunnel = leave it out: -x knows its way, with CONNECT for https; a body goes by -d @FILE
 --socks --socks5 --socks5-hostname = -x socks5://HOST:PORT, or socks5h:// to have it resolve the name
@@ -2207,7 +2207,7 @@ FOREIGN_OPTIONS = """
   use --cert PATH and --key PATH; the key's password goes into a file, --key-password-file PATH
 -T --upload-file = use -X PUT -d @FILE; a type goes by -H 'Content-Type: …'
 -F --form = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
--G --get --data-urlencode = encode it before, the query into the URL: -d sends its data as it is
+-G --get --data-urlencode = -d sends data as it is: encode it yourself, and write a query into the URL
 --max-redirs --max-redirect = this is fixed: -L follows 10 redirects at most
 -K --config = there is none here; -H @FILE reads header lines
 """
@@ -3224,7 +3224,7 @@ UNIX_HINTS = {  # of connect() on a unix socket (unix(7))
     errno.EACCES: "Check the permissions (ls -l): w on the socket, x on each folder above it.",
 }
 BROKEN_SERVER = "The server, or something in front of it, is at fault: look at its log."
-HUNG_UP = "Check that the port speaks TLS; servers and firewalls do this to names and versions not allowed."
+HUNG_UP = "Check that the port speaks TLS; servers and firewalls also refuse names and versions so."
 CLOSED_EARLY = "The server or a load balancer hung up: look at its log, its time-outs and its limits."
 HTTP2_HINT = "The server, or something in front of it, is at fault; --http1.1 avoids HTTP/2."
 PROXY_ADDRESS_HINT = "Check that the address belongs to such a proxy, and look at the proxy's log."
@@ -3306,7 +3306,7 @@ def explain_lookup(
         message = f"the name {host} was not found"
         hint = f"Check the spelling, the name servers of this machine{listed}, and its way to them."
     ports = ", ".join(str(port) for name, port in options.overrides if name == host)
-    hint = f"--resolve has an address for port {ports} of it alone. {hint}" if ports else hint
+    hint = f"--resolve has an address only for its port {ports}. {hint}" if ports else hint
     if resolver and resolver.search and not host.endswith(".") and error.errno != socket.EAI_AGAIN:
         tried = "tried" if host.count(".") < resolver.ndots else "may have tried"
         names = clip(", ".join(f"{host}.{domain}" for domain in resolver.search))
@@ -4854,8 +4854,8 @@ class Http1Exchange(Exchange):
             return "the server switched to another protocol"
         if response.http_version != "HTTP/1.1":
             return f"the server speaks {response.http_version}, which keeps no connection"
-        coded, length = values_of(response.headers, "transfer-encoding"), content_length(response.headers)
-        if not coded and length is None and has_body(self.request.method, response.status):
+        coded = values_of(response.headers, "transfer-encoding")
+        if not coded and self.log.length is None and has_body(self.request.method, response.status):
             return "the response had no length: the end of the connection was its end"
         return None
 
@@ -4870,7 +4870,7 @@ class Http1Exchange(Exchange):
         upgrade = "upgrade" in connection_tokens(self.headers) and "upgrade" in field_names(self.headers)
         response = read_head(self.reader, self.log, upgrade)
         if self.log.stale:
-            raise protocol_error("the answer came before the request: it is none to this one", KEPT_HINT)
+            raise protocol_error("the answer came before the request: it answers an earlier one", KEPT_HINT)
         if response.status == 101:
             self.log.response, self.log.done = response, self.log.first_byte
             return

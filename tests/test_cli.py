@@ -221,7 +221,7 @@ REFUSED_URLS = {  # and what is said of each
     **{f"http://127.0.0.1:{each}/": "port" for each in "0 65536 00099999 -1 abc 8_0 ８０ 1.5".split()},
     "http://127.0\n.0.1:1/": "control",
     "http://user:pass@a.test/": "-u USER:",
-    **dict.fromkeys(["http://a.test:x/@b", "http://user:pa/ss@b"], "http://***@b': no host:port stands"),
+    **dict.fromkeys(["http://a.test:x/@b", "http://user:pa/ss@b"], "http://***@b': there is no host:port"),
     **{f"http://{each}/": "" for each in ("[zz]", "[]", "[::1]x", "a..b", "a" * 300, "a_b c")},
     "http://a\u200db.test/": "U+200D",
     "http://b\u200da.test/": "its xn-- form",

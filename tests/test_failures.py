@@ -90,7 +90,7 @@ NAMES = {
     "at-another-port": (
         ["--resolve", "unknown.test:443:127.0.0.1", "http://unknown.test/"],
         ["not found"],
-        ["--resolve has an address for port 443 of it alone", "spelling"],
+        ["--resolve has an address only for its port 443", "spelling"],
     ),
     "without-address": (["http://empty.test/"], ["no address", "empty.test"], ["know the name"]),
     "no-ipv6": (["-6", "http://four.test/"], ["four.test", "IPv6"], ["-6"]),
