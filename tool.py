@@ -8265,20 +8265,19 @@ def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
         yield f"{text} at {end.variant}" if end.variant else text
 
 
-def limit_text(report: Report) -> str:
-    """Say after how many redirects chains were stopped, and in how many runs; nothing where none was."""
+def limit_texts(report: Report) -> Iterator[str]:
+    """Say after how many redirects chains were stopped, and in how many runs."""
     limited, count = [run for run in report.runs if run.limit_reached], len(report.runs)
     some = f" in {len(limited)} of {count} runs" if count > 1 else ""
-    return f"after {MAX_REDIRECTS} redirects{some}{limited[0].loop} (exit 47)" if limited else ""
+    if limited:
+        yield f"after {MAX_REDIRECTS} redirects{some}{limited[0].loop} (exit 47)"
 
 
 def refusals(report: Report) -> Iterator[str]:
     """Give a line for chains that were stopped, for each budget that was exceeded or not judged, and with -f
     for bad answers.
     """
-    limit = limit_text(report)
-    if limit:
-        yield f"stopped {limit}"
+    yield from (f"stopped {text}" for text in limit_texts(report))
     if report.verdict:
         yield from budget_texts(report.verdict, report)
     if report.options.fail:
@@ -8304,9 +8303,7 @@ def report_warnings(report: Report) -> Iterator[str]:
         return
     if report.verdict and report.options.style == "metrics":
         yield from not_judged_texts(report.verdict, report)
-    limit = limit_text(report)
-    if limit:
-        yield f"stopped {limit}"
+    yield from (f"stopped {text}" for text in limit_texts(report))
     yield from note_texts(report)
     for summary in () if report.only_run else report.summaries:
         if summary.none_good:
@@ -8682,8 +8679,7 @@ def har_request(step: Step) -> dict[str, Any]:
         "bodySize": len(step.request.data),
     }
     if step.request.body is not None:
-        sent = values_of(step.sent_headers, "content-type")
-        mime = decode((sent or [step.request.content_type.encode()])[0])
+        mime = next(map(decode, values_of(step.sent_headers, "content-type")), step.request.content_type)
         request["postData"] = {"mimeType": mime, "text": "", "comment": "the body is not recorded"}
     return request
 
@@ -9242,12 +9238,6 @@ def claim_rows(response: Response) -> Iterator[Row]:
         yield "Server says", words
 
 
-def header_rows(response: Response) -> Iterator[Row]:
-    """Show header fields as the JSON export has them."""
-    for header in header_list(response.headers):
-        yield "Header", (Span(f"{clip(header['name'])}: ", "strong"), Span(clip(header["value"])))
-
-
 def response_rows(step: Step, include: bool) -> Iterator[Row]:
     """Say what was sent and what came; `include` is that header fields are shown too."""
     response = step.response
@@ -9272,7 +9262,8 @@ def response_rows(step: Step, include: bool) -> Iterator[Row]:
         if location is not None:
             yield "Location", clip(location)
         yield from claim_rows(response)
-        yield from header_rows(response) if include else ()
+        for header in header_list(response.headers) if include else ():
+            yield "Header", (Span(f"{clip(header['name'])}: ", "strong"), Span(clip(header["value"])))
 
 
 def remark_rows(step: Step) -> Iterator[Row]:
@@ -9845,9 +9836,7 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
     run, options = report.only_run, report.options
     if options.style == "waterfall":
         yield from run_blocks(run, options.include, width) if run else series_blocks(report, width)
-        limit = limit_text(report)
-        if limit:
-            yield Fields([("Stopped", Span(limit, "bad"))])
+        yield Fields(("Stopped", Span(text, "bad")) for text in limit_texts(report))
         if options.baseline:
             yield from baseline_blocks(report, options.baseline, width)
         if run and not report.verdict and report.exit_code() == ExitCode.HTTP_ERROR:
