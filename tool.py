@@ -7228,10 +7228,13 @@ class Case:
             self.answered, self.segment = bool(step.response), UNIX_SEGMENT
         self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0  # the least, to whatever TCP connected to
         # In which the other side's windows of TCP and HTTP/2 held the request back. A window that is full of
-        # what waits in a queue on the way holds nothing back: the line does.
+        # what waits in a queue on the way holds nothing back while the line is busy: so long, at its rate.
         self.limited, self.held = self.grown("limited_us", *MARKS["wait"]), evidence.held_us
-        if self.has_queue:
-            self.limited = self.held = 0
+        last = evidence.answered or evidence.ended
+        if last and last.rate and self.has_queue:
+            line_us = self.grown("acknowledged", *MARKS["wait"]) * 1_000_000 // last.rate
+            idle = max(0, self.busy("wait") - line_us)
+            self.limited, self.held = min(self.limited, idle), min(self.held, idle)
         self.least = max(WORTH_US, WORTH_SHARE * step.timing.total)  # that a finding costs
         # By phase, how many segments were lost here, for they had not arrived yet when they were sent again;
         # and for how long what came waited for a segment before it.

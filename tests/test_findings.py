@@ -708,7 +708,27 @@ RECORDED = {
         like=UPLOAD,
         wait=662,
         held_us=550_000,
-        answered={**ALL_CAME, "busy_us": 660_000, "limited_us": 340_000, "smoothed_rtt_us": 115_000},
+        answered={
+            "acknowledged": 60_149,
+            "busy_us": 660_000,
+            "limited_us": 340_000,
+            "smoothed_rtt_us": 115_000,
+            "rate": 91_000,
+        },
+    ),
+    "one to a slow reader on a slow line": row(
+        "upload 1458.8 ms",
+        "tcp_window 300 ms",
+        wait=1802,
+        request_bytes=300_000,
+        sent_whole=True,
+        answered={
+            "acknowledged": 300_000,
+            "busy_us": 1_800_000,
+            "limited_us": 560_000,
+            "smoothed_rtt_us": 300_000,
+            "rate": 200_000,
+        },
     ),
     "one whose reader was sent what it had": row(
         "tcp_window 400 ms",
