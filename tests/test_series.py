@@ -250,7 +250,8 @@ def test_before_the_first_run_has_ended_a_signal_ends_the_program_and_says_where
         process.send_signal(signal.SIGHUP)
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (129, b"")
-    assert err.startswith(b"httphases: stopped in wait after ") and err.endswith(b" port %d)\n" % server.port)
+    # On a busy machine the request is there before its sender has noted that it is connected.
+    assert re.fullmatch(rb"httphases: stopped in (connect|wait) after .* port %d\)\n" % server.port, err)
     assert os.listdir(tmp_path) == []
 
 
