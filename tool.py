@@ -1327,6 +1327,12 @@ def is_stdout(path: str) -> bool:
     return descriptor_of(path) == 1
 
 
+def destination(path: str) -> str | int:
+    """Return what two spellings of a path to be written have in common: its descriptor, or its parts."""
+    number = descriptor_of(path)
+    return os.path.normpath(path) if number is None else number
+
+
 class Worker:
     """Some work in a thread of its own, because it may hang: `result` is what it returned, `crash` what it
     raised, or why there is no thread. One that hangs is left behind: nothing interrupts a resolver, a
@@ -1477,9 +1483,11 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
 def read_slo_file(path: str, seconds: float) -> dict[str, float | Allowance]:
     """Read one KEY=MS entry a line; blank lines and # lines do not count. Raises SloError."""
     try:
-        text = decode(read_local("--slo-file", path, seconds).removeprefix(codecs.BOM_UTF8))
+        text = read_local("--slo-file", path, seconds).removeprefix(codecs.BOM_UTF8).decode("utf-8")
         lines = [line.strip() for line in re.split(r"\r\n|\n|\r", text)]
         return parse_slo([line for line in lines if line[:1] not in ("", "#")] or [""])
+    except UnicodeDecodeError:
+        raise SloError(f"--slo-file: '{path}' is not UTF-8") from None
     except SloError as error:
         raise SloError(f"{error.message} (in '{path}')") from None
     except UsageError as error:
@@ -2547,7 +2555,7 @@ def check_files(args: argparse.Namespace) -> None:
         except OSError:  # later a connection may get that number
             raise UsageError(f"{option} '{path}': the descriptor {number} is not open") from None
     for (other, earlier), (option, path) in combinations(list_exports(args).items(), 2):
-        if earlier == path != "/dev/null" or (is_stdout(earlier) and is_stdout(path)):
+        if destination(earlier) == destination(path) != "/dev/null":
             raise UsageError(f"{other} and {option} both write to '{path}'")
 
 

@@ -83,7 +83,7 @@ def test_budgets_are_read_from_a_file(call_tool, server, tmp_path):
 
 
 UNSOUND = ["", "\ufeff# nothing\n", "dns=1\ndns=2\n", "dns=1,tls=2\n", "total=fast\n", "a=5\n" + "#" * 2**24]
-UNSOUND += [b"dns=1\n\xff\xfe\n", b"d\x00n\x00s\x00"]
+UNSOUND += [b"dns=1\n\xff\xfe\n", b"d\x00n\x00s\x00", b"# caf\xe9\ndns=1000\n", "dns=1000".encode("utf-16")]
 
 
 def test_a_file_without_sound_entries_is_refused(call_tool, server, tmp_path):
