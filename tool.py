@@ -273,6 +273,7 @@ MAX_COUNT = 10_000  # runs
 SIDES = "ABCDEFGH"  # the names of what --versus compares: the command line itself is A
 LONGEST_TIME = 24 * 3600  # seconds, of the times of the command line
 MAX_EVENTS = 1000  # in an export
+START_PATIENCE = 5.0  # seconds for what comes before the clock, which is local and quick on a healthy machine
 PIPE_PATIENCE = 5.0  # seconds that a named pipe may stay full before writing to it is given up
 MAX_HEADER_LINES = 1000
 MAX_COOKIES = 50  # of a domain
@@ -4295,10 +4296,10 @@ class TlsContexts:
 
     def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
         """Return the context of a role, which offers these protocols (ALPN); raises UsageError, also where it
-        is not made within the time of -m.
+        is not made within the time of -m, or what comes before the clock may take.
         """
         self.start(role)
-        maker, seconds = self._makers[role], self._options.max_time
+        maker, seconds = self._makers[role], max(self._options.max_time, START_PATIENCE)
         maker.wait_for(seconds)
         if not maker.done:
             files = "--cert, --key and SSL_CERT_FILE"
@@ -6547,8 +6548,7 @@ def deadline_of(state: RunState, begun: int, options: Options) -> int:
     allowed = round(options.max_time * 1e9)
     if state.started:
         return state.started + allowed
-    # What comes before the clock starts is local and quick; 5 s is for a machine in trouble.
-    latest = begun + 5_000_000_000
+    latest = begun + round(START_PATIENCE * 1e9)
     return latest + allowed if state.thread else latest
 
 
