@@ -2896,7 +2896,7 @@ class Log:
         self.length: int | None = None  # bytes of the body as the response announces them
         self.received = 0  # bytes of the body that have come
         self.page = b""  # how the body begins, if it is text and the status was not expected
-        # Since when, until when bytes waited for a late segment; False where it may have begun later.
+        # From when until when bytes waited for a late segment; False where that may have begun later.
         self.gaps: tuple[tuple[int, int, bool], ...] = ()
         self.pause = Pause(0, 0)  # the longest one within the response
         self.done: int | None = None  # the last byte of the body
