@@ -7859,6 +7859,7 @@ class Watch:
 KEPT_HEADERS = 4096  # bytes of a response's header fields
 # Bytes of what is new in a series: in its first runs, in the first step of each run, in each further step.
 NEW_AT_FIRST, NEW_IN_FIRST_STEP, NEW_IN_STEP = 256 * 1024, 12 * 1024, 2 * 1024
+LONGEST_TEXT = 8 * 1024  # bytes of any one: what is alike takes no memory, but a document has it in each run
 
 
 class Keeper:
@@ -7915,10 +7916,10 @@ class Keeper:
             whole = hasattr(value, "_fields") or len(value) == 2  # records and pairs keep all their parts
             parts = [self._kept(each) for each in value if whole or self._room > 0]
             value = type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-        elif sys.getsizeof(value) > self._room:
+        elif sys.getsizeof(value) > min(self._room, LONGEST_TEXT):
             text = decode(value) if isinstance(value, bytes) else value
             # With a … in it Python keeps two bytes for each character of an ASCII text, else up to four.
-            text = clip(text, self._room // (2 if text.isascii() else 4))
+            text = clip(text, min(self._room, LONGEST_TEXT) // (2 if text.isascii() else 4))
             value = text.encode() if isinstance(value, bytes) else text
         self._room = max(0, self._room - sys.getsizeof(value))
         return self._same(value)

@@ -190,6 +190,7 @@ def test_the_rhythm_of_a_side_s_error_pages_counts_rounds():
         report.runs += [
             tool.Run((step._replace(turn=turn),), False, turn) for step, turn in zip(steps, turns)
         ]
+    report.variants = ["A", "B"]
     (_, listed), (_, when) = tool.not_good_rows(report)
     assert listed.text.startswith("B: 9 of 40 rounds: round 5, 10, 12, 15, 20, 25, 30, 35 (503), … (-f")
     assert when == "every 5th round, 5.0 s apart, but for round 12"

@@ -103,6 +103,15 @@ def test_a_chain_of_eleven_large_heads_fits_into_memory_and_time(run_tool, name,
     check_document(json.loads((tmp_path / "out.json").read_bytes()))
 
 
+def test_a_large_location_does_not_stand_in_every_run_of_a_series(run_tool, tmp_path):
+    with scripted(chain(moved(b"Location: /" + b"x" * 200_000))) as server:
+        words = ("--count", "3", "--interval", "0", "-L", "-s", "--json", str(tmp_path / "out.json"))
+        outcome = run_tool(server.url(), *words)
+    assert outcome.code == 47 and "stopped after 10 redirects" in outcome.err
+    assert (tmp_path / "out.json").stat().st_size < 3 * 11 * 16 * 1024
+    check_document(json.loads((tmp_path / "out.json").read_bytes()))
+
+
 def test_a_deadline_that_passes_between_two_steps_is_a_timeout(run_tool):
     """Working a large Location out takes long; the chain that is cut off there has not succeeded."""
     with scripted(chain(moved(LARGE["a path of 250,000 bytes to escape"]))) as server:
