@@ -1937,7 +1937,7 @@ def detect_type(data: bytes, extension: str) -> str:
             return "application/json"
     except (ValueError, RecursionError):  # it is no UTF-8, or no JSON
         pass
-    if re.match(rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|[A-Za-z_:])", data):
+    if re.match(rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|!--|[A-Za-z_:])", data):
         return "application/xml"
     return "application/octet-stream" if text is None else text_type
 

@@ -229,7 +229,12 @@ TYPES = {
         *(b'{"a": 1}', b" [1, 2]\n", b'"x"', b"17", b"null", b"\r\n\ttrue\n", b"-1.5e3"),
         b" " * (LONG - 1) + b"1",
     ],
-    XML: [b'<?xml version="1.0"?><a/>', b"\n  <note>x</note>", b"<a>" + b" " * LONG + b"</a>"],
+    XML: [
+        b'<?xml version="1.0"?><a/>',
+        b"\n  <note>x</note>",
+        b"<!-- c --><a/>",
+        b"<a>" + b" " * LONG + b"</a>",
+    ],
     TEXT: [
         *(b'{"a": NaN}', b"[Infinity]", b'{"a": 1', b"{} {}", b"", b"< 5 apples", b"<3", "grün".encode()),
         *(b" " * LONG + b"1", b"x" * (LONG - 1) + "ü".encode(), b"x" * LONG + b"\xfc"),
