@@ -6188,7 +6188,7 @@ ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": " "
 
 
 def page_text(history: Log, secrets: Secrets) -> str:
-    """Return how the text of an error page begins, without its title, tags, scripts, styles, runs of blanks.
+    """Return how the text of an error page begins, without tags, scripts, styles and runs of blanks.
 
     It is masked before the tags go, since a credential may look like one, and again after, since `&amp;` may
     be in one; then it is cut. Of a page that was cut the last word goes: it may be half a credential.
@@ -6198,7 +6198,7 @@ def page_text(history: Log, secrets: Secrets) -> str:
         page = b"".join(page.rsplit(None, 1)[:-1])
     text, media = secrets.mask(decode(page)), history.response and history.response.get("content-type")
     if re.match("(?i)[^;]*(html|xml)", media or ""):
-        hidden = r"(?is)<!--.*?(?:-->|\Z)|<(script|style|title)\b.*?(?:</\1[^>]*>|\Z)|<[a-z/!?][^>]*(?:>|\Z)"
+        hidden = r"(?is)<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1[^>]*>|\Z)|<[a-z/!?][^>]*(?:>|\Z)"
         text = re.sub(hidden, " ", text)
         for entity, char in ENTITIES.items():
             text = text.replace(entity, char)
@@ -7424,9 +7424,7 @@ def losses(case: Case) -> Found:
     for phase, cost in (("tls", case.loss_cost("tls")), ("wait", case.loss_cost("wait")), ("xfer", xfer)):
         if phase not in case.lossy:
             continue
-        # What is not acknowledged in time is sent again, though it may only be late.
-        cause = "loss, reordering or delay" if case.lost[phase] else "loss or reordering"
-        text = f"{loss_seen(case, phase)}: {cause} on the way"
+        text = f"{loss_seen(case, phase)}: loss or reordering on the way"
         if case.late[phase] > cost:
             text += f", which cost up to {length_text(case.late[phase])}"
         if phase == "wait":
@@ -9710,7 +9708,7 @@ def verdict_sentence(found: Comparison) -> str:
         return f"{name.capitalize()} is {change}{than} so far; {counts}"
     if found.verdict == "no_difference":
         span = "between {} ms faster and {} ms slower".format(*plain_ms(total.interval or ()))
-        return f"No difference found in the median: {name} is {span}{than} (95 %)"
+        return f"No difference found: {name} is {span}{than} (95 %)"
     if found.verdict in ("faster", "slower"):
         return f"{name.capitalize()} is {found.verdict}{than}: total by {difference_words(found)}"
     return ""

@@ -178,7 +178,7 @@ NGINX = (
     b"<script>alert('a > b')</script><!-- <p>old --><h1>The plain HTTP request was sent to HTTPS port</h1>"
     b"&lt;nginx&gt; &amp;amp;</body>\r\n</html>\r\n"
 )
-NGINX_SAYS = "The plain HTTP request was sent to HTTPS port <nginx> &amp;"
+NGINX_SAYS = "400 Bad Request The plain HTTP request was sent to HTTPS port <nginx> &amp;"
 HTML, JSON = ("Content-Type", "text/html; charset=utf-8"), ("Content-Type", "application/problem+json")
 
 
