@@ -4296,10 +4296,12 @@ class TlsContexts:
 
     def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
         """Return the context of a role, which offers these protocols (ALPN); raises UsageError, also where it
-        is not made within the time of -m, or what comes before the clock may take.
+        is not made in time: of files that were named within -m, else as all that comes before the clock.
         """
         self.start(role)
-        maker, seconds = self._makers[role], max(self._options.max_time, START_PATIENCE)
+        maker, seconds = self._makers[role], self._options.max_time
+        if role != "tls with certificate" and not self._options.environ.get("SSL_CERT_FILE"):
+            seconds = max(seconds, START_PATIENCE)
         maker.wait_for(seconds)
         if not maker.done:
             files = "--cert, --key and SSL_CERT_FILE"

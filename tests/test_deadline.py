@@ -14,7 +14,7 @@ import pytest
 
 import tool
 from checks import parse_instant
-from servers import dns_server, http_server, redirect, refused_port, scripted
+from servers import dns_server, http_server, redirect, scripted
 
 DEADLINE = 1.0
 
@@ -39,15 +39,6 @@ def test_a_deadline_is_kept_to_within_100_ms(run_tool):
 
     with scripted(lambda peer: peer.read_to_end()) as server:
         assert any(-20 <= lateness() < 100 for _ in range(5))
-
-
-def test_the_time_does_not_run_while_certificates_are_read(run_tool, authority, tmp_path):
-    bundle = tmp_path / "ca.pem"
-    bundle.write_bytes(authority.file.read_bytes() * 2000)  # it takes far longer than this -m
-    with refused_port() as port:
-        words = ("--metrics-only", "-m", 0.01, f"https://127.0.0.1:{port}/")
-        result = run_tool(*words, env={"SSL_CERT_FILE": str(bundle)})
-    assert result.code == 75 and "error=network" in result.out, result.err
 
 
 @pytest.mark.needs("root", "linux")
