@@ -7362,10 +7362,13 @@ class Case:
         """
         spent: int = getattr(self, phase)
         late = self.late[phase]
-        is_dated = all(dated for where, _, dated in self.evidence.gaps if where == phase)
-        if self.is_slow(phase) and not is_dated:
+        if self.is_slow(phase) and not self.is_dated(phase):
             late = min(late, self.trip(phase))
         return max(0, min(self.resend_cost(phase) + late, spent - self.trips(phase)))
+
+    def is_dated(self, phase: str) -> bool:
+        """Tell whether times say how long the gaps of a phase were: else they were so long at most."""
+        return all(dated for where, _, dated in self.evidence.gaps if where == phase)
 
     def unexplained(self, phase: str) -> int:
         """Return what is left of tls or wait beyond sending, losses and the work of this machine."""
@@ -7433,7 +7436,8 @@ def losses(case: Case) -> Found:
             text += ", or a full buffer there" if case.limited and case.evidence.shut is None else ""
             if WORTH_US <= case.limited < case.least:  # too short for a finding of its own
                 text += f"; {window_text(case.tcp_reader, case.limited)}"
-        if phase != "xfer" and case.late[phase] + case.trip(phase) >= getattr(case, phase):
+        fills = case.late[phase] + case.trip(phase) >= getattr(case, phase)
+        if phase != "xfer" and (fills or not case.is_dated(phase)):
             text += "; part of this may be the server's own time"
         yield Finding("loss", phase, cost, "seen", text)
 

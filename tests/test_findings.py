@@ -837,6 +837,12 @@ def test_a_window_may_be_full_of_what_came_behind_a_lost_segment():
     assert "slow to read, or what came behind a lost segment filled it" in str(tool.step_findings(step))
 
 
+def test_what_waited_so_long_at_most_may_be_the_servers_own_time():
+    """A server took 190 ms, and the first segment of its answer came a little behind the second."""
+    [loss] = tool.step_findings(recorded(wait=238.1, gaps=(("wait", 190_000, False),)))
+    assert loss.text.endswith("; part of this may be the server's own time")
+
+
 def test_a_time_has_a_decimal_below_100_ms():
     [server] = tool.step_findings(recorded(wait=80.84, **NEARBY))
     assert " took about 80.6 ms" in server.text
