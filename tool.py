@@ -5905,7 +5905,9 @@ class Way:
 
     @property
     def _exchange(self) -> Exchange:
-        return self._exchanges[self._stream.alpn or "http/1.1"]
+        first = next(iter(self._exchanges.values()))  # HTTP/1.1, but for a kept connection
+        # An old OpenSSL lets a server choose a protocol that was not offered (RFC 7301 section 3.2).
+        return self._exchanges.get(self._stream.alpn or "http/1.1", first)
 
     def _under_way(self, history: Log) -> Hop | Exchange:
         """Return the stage that a log has come to."""
