@@ -7819,6 +7819,13 @@ def label_of(step: Step) -> str:
     return f"failed {failed_where(error)}" if error else str(step.status)
 
 
+def outcome_of(step: Step) -> str:
+    """Say the same, or why there was no connection."""
+    attempts = step.network.attempts
+    reason = attempts[-1].error if attempts and step.error and step.error.phase == "connect" else None
+    return reason or label_of(step)
+
+
 class Watch:
     """Finds what changes from one run of a side to the next, by the last steps of its runs."""
 
@@ -7834,17 +7841,17 @@ class Watch:
 
     def _label(self, step: Step) -> Iterator[tuple[str, str]]:
         """Give how a run ended, if it is not as the run before; of the first run, if it is not good."""
-        label, first = label_of(step), self._first
-        if first and label == label_of(first):
+        first = self._first
+        if first and label_of(step) == label_of(first):
             self._runs += 1
             return
         if first:
             before, runs = label_of(first), plural(self._runs, "run")
             span = span_text(first.started_at, step.started_at)
             kind = "recovered" if step.good and not first.good else "status"
-            yield kind, f"{before} -> {label} ({before} for {runs}, {span})"
+            yield kind, f"{outcome_of(first)} -> {outcome_of(step)} ({before} for {runs}, {span})"
         elif not step.good:
-            yield "status", label
+            yield "status", outcome_of(step)
         self._first, self._runs = step, 1
 
     def _new_things(self, step: Step) -> Iterator[tuple[str, str]]:

@@ -31,9 +31,10 @@ def run(number, label=200, server=FIRST):
     outcome = {"error": label} if isinstance(label, str) else {"status": label}
     step, (ip, certificate, version) = sample(number, 20_000, **outcome), server
     tls = tool.TlsInfo(chain=(certificate,) if certificate else ())
+    attempts = (tool.Attempt("192.0.2.1", 100, "connection refused"),) if isinstance(label, str) else ()
     return step._replace(
         started_at=START + datetime.timedelta(seconds=0.5 * (number - 1)),
-        network=step.network._replace(peer=ip and tool.Peer(ip, 2, ()), tls=tls),
+        network=step.network._replace(peer=ip and tool.Peer(ip, 2, ()), tls=tls, attempts=attempts),
         response=step.response and step.response._replace(http_version=version),
         error=step.error and step.error._replace(phase="connect"),
     )
@@ -48,11 +49,11 @@ def told(steps):
 def test_a_run_that_ends_in_another_way_than_the_one_before_is_an_event():
     names = ["network", "network", 200, 502, 502, *["network"] * 3, 200, 204, 204, 503, 200]
     assert told(run(number, name) for number, name in enumerate(names, 1)) == [
-        (1, "status", "failed in connect"),
-        (3, "recovered", "failed in connect -> 200 (failed in connect for 2 runs, 1.0 s)"),
+        (1, "status", "connection refused"),
+        (3, "recovered", "connection refused -> 200 (failed in connect for 2 runs, 1.0 s)"),
         (4, "status", "200 -> 502 (200 for 1 run, 500 ms)"),
-        (6, "status", "502 -> failed in connect (502 for 2 runs, 1.0 s)"),
-        (9, "recovered", "failed in connect -> 200 (failed in connect for 3 runs, 1.5 s)"),
+        (6, "status", "502 -> connection refused (502 for 2 runs, 1.0 s)"),
+        (9, "recovered", "connection refused -> 200 (failed in connect for 3 runs, 1.5 s)"),
         (10, "status", "200 -> 204 (200 for 1 run, 500 ms)"),
         (12, "status", "204 -> 503 (204 for 2 runs, 1.0 s)"),
         (13, "recovered", "503 -> 200 (503 for 1 run, 500 ms)"),
