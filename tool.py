@@ -1529,7 +1529,7 @@ def check_statistics(budgets: Mapping[str, float | Allowance], count: int, reuse
         if needed and not count:
             raise SloError(f"SLO key '{key}' is a statistic of several runs: it needs --count or --duration")
         if values < needed:
-            message = f"SLO key '{key}' needs at least {needed} {what}, and this series has {values}"
+            message = f"SLO key '{key}' needs at least {needed} {what}, and --count {count} gives {values}"
             raise SloError(f"{message}: expected --count {needed + reuse} or more")
 
 
@@ -2579,9 +2579,9 @@ def warn_of_reports(options: Options) -> Iterator[str]:
             yield f"{option} '{path}' cannot be written: there is no such folder"
     for key in options.thresholds:
         statistic = key.partition(".")[2]
-        runs, least = series.runs(1), SURE_PERCENTILES.get(statistic, 0)
-        if runs < least:
-            below = f"the {statistic} of {runs} runs is usually below the true {statistic}"
+        least = SURE_PERCENTILES.get(statistic, 0)
+        if series.rounds < least:
+            below = f"the {statistic} of {series.rounds} runs is usually below the true {statistic}"
             yield f"--slo {key}: {below}: better take --count {least} or more"
 
 
@@ -2671,7 +2671,7 @@ def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Opti
     if relative and not (args.versus or args.baseline):
         raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
     styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact, "waterfall": True}
-    count = series.runs(1) if args.count or series.rounds > 1 else 0
+    count = series.rounds if args.count or series.rounds > 1 else 0
     check_statistics(budgets, count, series.reuse, max(1, len(args.versus)))
     return options._replace(
         fail=args.fail or args.expect is not None,
