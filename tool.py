@@ -3233,7 +3233,7 @@ UNIX_HINTS = {  # of connect() on a unix socket (unix(7))
     errno.EACCES: "Check the permissions (ls -l): w on the socket, x on each folder above it.",
 }
 BROKEN_SERVER = "The server, or something in front of it, is at fault: look at its log."
-HUNG_UP = "Check that the port speaks TLS; servers and firewalls also refuse names and versions so."
+HUNG_UP = "Check that the port speaks TLS. Servers and firewalls refuse a name or a version in this way too."
 CLOSED_EARLY = "The server or a load balancer hung up: look at its log, its time-outs and its limits."
 HTTP2_HINT = "The server, or something in front of it, is at fault; --http1.1 avoids HTTP/2."
 PROXY_ADDRESS_HINT = "Check that the address belongs to such a proxy, and look at the proxy's log."
