@@ -2010,8 +2010,8 @@ def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
 
 def forms_of(secret: str) -> set[str]:
     """Return how the other side may write a credential: as it is, percent-encoded, in a string of JSON."""
-    # RFC 3986 section 2.2 leaves open which are encoded: all; not the slash; not those of JavaScript's
-    # encodeURIComponent; or only what is not printable.
+    # What is encoded differs (RFC 3986 section 2.2): all that is reserved; all but the slash; all but what
+    # JavaScript's encodeURIComponent leaves; or only what is not printable.
     encoded = (urllib.parse.quote(secret, safe=safe) for safe in ("", "/", "!'()*"))
     forms = {secret, *encoded, percent_encode(secret)}
     # RFC 3986 section 2.1: the digits of a percent-encoding may be of either case.
@@ -3084,8 +3084,8 @@ def starved_within(had: int, waited: int, since_end: int, total_us: int) -> int:
     """Return how long (us) a step waited for a CPU. Since the step began, its thread `had` a CPU for so many
     ns, and `waited` for one for so many.
 
-    The step ended when its last bytes arrived, `since_end` ns ago by the kernel's clock. The thread has not
-    slept since then: what it did not spend on a CPU it waited, and that wait is not the step's.
+    The step ended when its last bytes arrived, `since_end` ns ago by the kernel's clock. Since then the
+    thread had a CPU or waited for one. That wait is not the step's.
     """
     late = max(0, since_end - had)
     return min(max(0, waited - late) // 1000, total_us)
@@ -4295,8 +4295,8 @@ class TlsContexts:
         return context
 
     def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
-        """Return the context of a role, which offers these protocols (ALPN); raises UsageError, also where it
-        is not made in time: of files that were named within -m, else as all that comes before the clock.
+        """Return the context of a role, which offers these protocols (ALPN). Raises UsageError, also where it
+        takes too long: more than -m, for the system's store more than START_PATIENCE too.
         """
         self.start(role)
         maker, seconds = self._makers[role], self._options.max_time
@@ -5913,7 +5913,7 @@ class Way:
         """Return the stage that a log has come to."""
         if history.hop < len(self._hops):
             return self._hops[history.hop]
-        return history.exchange or next(iter(self._exchanges.values()))
+        return history.exchange or self._exchange
 
     def _explain(self, error: Exception, history: Log) -> NetworkError:
         """Say what a failure means, in words of the stage that has failed."""
@@ -6823,8 +6823,8 @@ def count_traits(steps: Sequence[Step]) -> Counted:
 
 def find_companion(these: Counted, others: Counted) -> Companion | None:
     """Return the trait that nearly all of these runs have and hardly any of the others, if chance seldom
-    parts them so clearly. It has as many tries as there are fields with a value as frequent as that takes.
-    Of several traits it is the one that parts the runs best, then the shortest.
+    parts them so clearly. Chance has one try for each field that has a frequent enough value. Of several
+    traits it is the one that parts the runs best, then the shortest.
     """
     least, most = MOST * these.runs, these.runs + FEW * others.runs
     every = ((pair[0], count + others.having[pair]) for pair, count in these.having.items())
@@ -7239,12 +7239,12 @@ class Case:
         if self.is_unix:  # the kernel counts nothing there
             self.answered, self.segment = bool(step.response), UNIX_SEGMENT
         self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0  # the least, to whatever TCP connected to
-        # In which the other side's windows of TCP and HTTP/2 held the request back. A window that is full of
-        # what waits in a queue on the way holds nothing back while the line is busy: so long, at its rate.
+        self.last = evidence.answered or evidence.ended  # the counters when wait was over
+        # How long the other side's windows of TCP and HTTP/2 held the request back. A window that is full of
+        # what waits in a queue on the way holds nothing back while the line is busy, as its rate tells.
         self.limited, self.held = self.grown("limited_us", *MARKS["wait"]), evidence.held_us
-        last = evidence.answered or evidence.ended
-        if last and last.rate and self.has_queue:
-            line_us = self.grown("acknowledged", *MARKS["wait"]) * 1_000_000 // last.rate
+        if self.last and self.last.rate and self.has_queue:
+            line_us = self.grown("acknowledged", *MARKS["wait"]) * 1_000_000 // self.last.rate
             idle = max(0, self.busy("wait") - line_us)
             self.limited, self.held = min(self.limited, idle), min(self.held, idle)
         self.least = max(WORTH_US, WORTH_SHARE * step.timing.total)  # that a finding costs
@@ -7290,8 +7290,9 @@ class Case:
         return "" if self.is_direct or self.step.route.source == "--proxy" else "; -x '' goes without it"
 
     def trip(self, phase: str) -> int:
-        """Return the round trip in dns, tls or wait, as long as it was seen to take. The SYN may have waited
-        for more than the path, for ARP, a radio or a firewall: a far shorter one until the phase ends tells.
+        """Return the round trip in dns, tls or wait, as long as it was seen to take. The SYN may also have
+        waited for ARP, a radio or a firewall: if a far shorter round trip was seen by the end of the phase,
+        that one counts.
         """
         connected = self.evidence.connected
         if not self.winner or not connected or connected.retransmits:
@@ -7332,9 +7333,9 @@ class Case:
     @property
     def has_queue(self) -> bool:
         """Tell whether round trips grew while the request was sent: it waited in a queue, at a slow line."""
-        last, busy = self.evidence.answered or self.evidence.ended, self.busy("wait")
+        busy = self.busy("wait")
         least = min(QUEUE_SHARE * busy, max(SLOW_US, self.rtt))
-        return last is not None and busy > 0 and last.smoothed_rtt_us - self.rtt >= least
+        return self.last is not None and busy > 0 and self.last.smoothed_rtt_us - self.rtt >= least
 
     @property
     def line_time(self) -> int:
@@ -7369,7 +7370,7 @@ class Case:
         return max(0, min(self.resend_cost(phase) + late, spent - self.trips(phase)))
 
     def is_dated(self, phase: str) -> bool:
-        """Tell whether times say how long the gaps of a phase were: else they were so long at most."""
+        """Tell whether the gaps of a phase are exact. If not, they may have been shorter."""
         return all(dated for where, _, dated in self.evidence.gaps if where == phase)
 
     def unexplained(self, phase: str) -> int:
@@ -7774,8 +7775,8 @@ def cookies_text(run: Run, url: Url) -> str:
 
 
 def loop_text(run: Run) -> str:
-    """Name the first step of a loop, which repeats an earlier one, and the cookies that the redirects set; of
-    a chain that was cut off without one that it goes on, else nothing.
+    """Name the first step of a loop, which repeats an earlier one, and the cookies that the redirects set. Of
+    a chain that was cut off without a loop say that it redirects again.
     """
     last = run.steps[-1].answer
     repeated = repeated_steps(run)
@@ -7820,7 +7821,7 @@ def label_of(step: Step) -> str:
 
 
 def outcome_of(step: Step) -> str:
-    """Say the same, or why there was no connection."""
+    """Say how a run ended; where there was no connection, why."""
     attempts = step.network.attempts
     reason = attempts[-1].error if attempts and step.error and step.error.phase == "connect" else None
     return reason or label_of(step)
@@ -7872,7 +7873,7 @@ class Watch:
 KEPT_HEADERS = 4096  # bytes of a response's header fields
 # Bytes of what is new in a series: in its first runs, in the first step of each run, in each further step.
 NEW_AT_FIRST, NEW_IN_FIRST_STEP, NEW_IN_STEP = 256 * 1024, 12 * 1024, 2 * 1024
-LONGEST_TEXT = 8 * 1024  # bytes of any one: what is alike takes no memory, but a document has it in each run
+LONGEST_TEXT = 8 * 1024  # bytes of one text: equal ones share their memory, but a document repeats them
 
 
 class Keeper:
@@ -7925,14 +7926,15 @@ class Keeper:
             return value
         if value in self._known:
             return self._known[value]
+        most = min(self._room, LONGEST_TEXT)
         if isinstance(value, tuple):
             whole = hasattr(value, "_fields") or len(value) == 2  # records and pairs keep all their parts
             parts = [self._kept(each) for each in value if whole or self._room > 0]
             value = type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-        elif sys.getsizeof(value) > min(self._room, LONGEST_TEXT):
+        elif sys.getsizeof(value) > most:
             text = decode(value) if isinstance(value, bytes) else value
             # With a … in it Python keeps two bytes for each character of an ASCII text, else up to four.
-            text = clip(text, min(self._room, LONGEST_TEXT) // (2 if text.isascii() else 4))
+            text = clip(text, most // (2 if text.isascii() else 4))
             value = text.encode() if isinstance(value, bytes) else text
         self._room = max(0, self._room - sys.getsizeof(value))
         return self._same(value)
@@ -8059,8 +8061,8 @@ NONE_GOOD = "no answer was good, so the statistics are of all answers"
 
 
 def visible(text: str) -> str:
-    """Show what is not printable (controls, bidi overrides, line separators, surrogates) as escapes; and with
-    a backslash within it what some CI runners obey wherever it stands in a line: `##vso[…]`, `##[…]`.
+    """Show as escapes what is not printable (controls, bidi overrides, line separators, surrogates). Break by
+    a backslash what some CI runners obey anywhere in a line: `##vso[…]`, `##[…]`.
     """
     if "##" in text:
         text = re.sub(r"##(?=[A-Za-z]*\[)", r"#\\#", text)
@@ -10380,8 +10382,8 @@ class LiveReport:
         self.stream: Any = sys.stderr if gives_way else sys.stdout
         self._has_reader = not (gives_way and self.stream is None)
         self.whole = True  # all of it could be written so far
-        self._progress: str | None = None  # of a series that has begun
-        self._counted = -math.inf  # when that was, by time.monotonic()
+        self._progress: str | None = None  # how the runs of a series went, once it has begun
+        self._counted = -math.inf  # when they were counted (seconds of time.monotonic)
         self._told = 0  # changes
         self._state: RunState | None = None  # of the newest run
 
