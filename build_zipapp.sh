@@ -187,6 +187,7 @@ def start():
     try:
         ahead = [read_store_ahead()] if wants_store(sys.argv[1:]) else []
         import httphases
+        run = httphases.cli
     except MemoryError:
         refuse("this process can have no more memory (ulimit -v, or the limit of its container or service)")
     except ImportError as error:
@@ -195,7 +196,7 @@ def start():
     except Exception as error:
         refuse("this file is damaged (%s: %s): copy it again, and compare its SHA-256 with that of the original"
                % (type(error).__name__, error))
-    httphases.cli(*ahead)
+    run(*ahead)
 
 
 start()
