@@ -34,19 +34,6 @@ The way of a request through this file, which is read from top to bottom:
                        29 Painters       blocks -> a stream
                        30 Main           argv to exit code; with 29, and `cannot_run` in 1, all that writes
 
-What the records are, and which is made of which:
-
-    Options    the command line, checked. Its Series says how often to measure, its Request what to ask
-    Variant    a name and Options: what is measured side by side (addresses of a name, sides of --versus)
-    Turn       the place of a run in its series: its number, its round, its variant, when it is due
-    Step       one request and what became of it; made of its log
-    Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
-    Summary    what the steps of one number have in common in many runs
-    Slow       the slow runs of a step of a series: which they are, when they come, and what goes with them
-    Comparison how much slower a side is than side A, or this run than a Baseline (an earlier export)
-    SeriesEvent  what has changed from one run of a series to the next
-    Report     all runs, and what is shown, written and judged of them
-
 A single run is a series of one and goes the same way; only its report and its documents look different.
 
 The way to a server is a list of hops. Each is opened on the stream of the one below it:
@@ -1155,24 +1142,18 @@ def secret_parameter() -> re.Pattern[str]:
     the value.
     """
     some = "[^]=&;#?%[]{0,64}?"
-    # Letters as sets, because re passes over them ten times as fast as over letters with (?i).
-    words, parts, owner, key, whole = (
-        re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", text)
-        for text in (
-            "|".join(SECRET_WORDS),
-            "|".join(SECRET_PARTS),
-            "|".join(KEY_OWNERS),
-            "key",
-            "code|cookie",
-        )
-    )
+
+    def any_case(*words: str) -> str:  # by sets, because re passes over them ten times as fast as with (?i)
+        return re.sub("[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}]", "|".join(words))
+
     pattern = rf"""
         (
           (?: [?&;#[] | %(?:3[fFbB]|2[36]) )           # before the name; encoded in a URL within a query
           (?= [^]=&;#?%[]{{3,140}} []=%[] )            # its end is looked for first: most texts have none
-          (?: (?: {some} (?: {owner} ) [-_]? )? {key} | {whole}      # key, AWSAccessKey, code
-            | (?: {some} [-_] )? (?: {parts} ) (?: [-_] {some} )?    # sig, user_pwd
-            | {some} (?: {words.replace("-", "[-_]")} ) {some}       # refresh_token, X-Amz-Signature
+          (?: (?: {some} (?: {any_case(*KEY_OWNERS)} ) [-_]? )? {any_case("key")}         # key, AWSAccessKey
+            | {any_case("code", "cookie")}
+            | (?: {some} [-_] )? (?: {any_case(*SECRET_PARTS)} ) (?: [-_] {some} )?       # sig, user_pwd
+            | {some} (?: {any_case(*SECRET_WORDS).replace("-", "[-_]")} ) {some}          # refresh_token
           )
           ]? (?: \[ {some} ] ){{0,3}} (?: = | %3[dD] )  # user[password]=, password[0]=
         )
@@ -1282,7 +1263,6 @@ OWN_TEXT = {
     "CacheUse": ("source",),
     "Resolver": ("servers",),
 }
-NO_TEXT = (int, float, datetime.datetime, type(None))
 
 
 def masked(value: Any, secrets: Secrets) -> Any:
@@ -1301,7 +1281,7 @@ def masked(value: Any, secrets: Secrets) -> Any:
         return value._replace(**{name: masked(getattr(value, name), secrets) for name in others})
     if isinstance(value, tuple):
         return tuple(masked(each, secrets) for each in value)
-    if isinstance(value, NO_TEXT):
+    if isinstance(value, (int, float, datetime.datetime, type(None))):
         return value
     raise TypeError(f"a record holds a {type(value).__name__}, in which nothing would be masked")
 
@@ -3367,8 +3347,8 @@ def not_http(line: bytes) -> NetworkError:
     if line[:2] in (b"\x15\x03", b"\x16\x03"):
         message, hint = "the server speaks TLS on this port, not plain HTTP", "Ask for https:// instead."
     elif re.match(rb"(?s)\x00..\x04.\x00{4}", line):  # an HTTP/2 SETTINGS frame
-        message = "the server speaks HTTP/2 without TLS on this port (gRPC, h2c), not HTTP/1.1"
-        hint = "Ask a port that speaks HTTP/1.1 or TLS: HTTP/2 is measured over TLS alone."
+        message = "the server speaks HTTP/2 without TLS or ALPN on this port (gRPC, h2c), not HTTP/1.1"
+        hint = "Ask a port that speaks HTTP/1.1, or TLS with ALPN: HTTP/2 is measured over TLS alone."
     elif not line.strip():
         message, hint = "the answer begins with a blank line, where HTTP has its status line", BROKEN_SERVER
     elif line.startswith(b"HTTP/"):
@@ -3528,8 +3508,11 @@ def name_error(failure: TlsFailure) -> NetworkError:
     hint = f"Use one of its names in the URL{way}."
     if not {host, "*." + host.partition(".")[2]}.isdisjoint(map(str.lower, names)):
         message = f"the certificate has {shown} as its common name alone, and only subjectAltName counts"
-        if certificate.names:
+        if certificate.names and is_ip(host):
             message = f"the certificate has {shown} as a DNS name, not as an IP address"
+        elif certificate.names:
+            rule = "a * stands for letters, digits and hyphens alone, before two labels or more"
+            message = f"the certificate has {shown}, where {rule}"
         hint = f"Give the server a certificate with {host} in its subjectAltName."
     return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
 
@@ -3556,7 +3539,10 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
         else:
             hint += " Or the server does not send all its intermediate certificates."
     unknown = f"the issuer of {foreign(certificate_name(last))} is unknown{issuer}"
-    return NetworkError("tls", VERDICTS.get(failure.code, unknown), f"{hint} {INSECURE_HINT}")
+    message, end, now = VERDICTS.get(failure.code, unknown), failure.certificate.not_after, wall_clock()
+    if end and end < now:  # OpenSSL names the first fault alone
+        message += f"; besides, the certificate {expiry_text(end, now)}"
+    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
 
 
 def tls_reason(failure: TlsFailure) -> str:

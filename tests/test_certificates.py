@@ -58,12 +58,7 @@ LEAVES = {
         ["not valid yet, but will be in 5 days (notBefore 20"],
         "Check this machine's time, 20",
     ),
-    "other names": (
-        {"sans": ("a.test", "*.b.test")},
-        "localhost",
-        ["a.test", "*.b.test", "not localhost"],
-        "",
-    ),
+    "other names": ({"sans": ("a.test", "*.b.test")}, "localhost", ["a.test, *.b.test, not localhost"], ""),
     "a common name alone": (
         {"sans": ()},
         "localhost",
@@ -76,13 +71,10 @@ LEAVES = {
         ["has 127.0.0.1 as a DNS name, not as an IP address"],
         "",
     ),
-    "other addresses": (
-        {"sans": ("127.0.0.9", "::1")},
-        "127.0.0.1",
-        ["127.0.0.9", "::1", "not 127.0.0.1"],
-        "",
-    ),
+    "other addresses": ({"sans": ("127.0.0.9", "::1")}, "127.0.0.1", ["127.0.0.9, ::1, not 127.0.0.1"], ""),
     "a wildcard for one label": ({"sans": ("*.b.test",)}, "a.a.b.test", ["*.b.test"], ""),
+    "one before one label": ({"sans": ("*.test",)}, "a.test", ["*.test, where", "two labels or more"], ""),
+    "one for an underscore": ({"sans": ("*.b.test",)}, "a_b.b.test", ["*.b.test, where", "letters"], ""),
     "many names": (
         {"sans": tuple(f"n{n}.test" for n in range(200))},
         "localhost",
@@ -132,8 +124,9 @@ def test_a_key_that_is_too_weak(authority):
 
 
 def test_a_self_signed_certificate_is_refused_and_can_be_trusted_by_itself(authority):
-    leaf = authority.issue(None, sans=HERE)
-    hint = rejected(authority, authority.showing(leaf), "self-signed")["error"]["hint"]
+    leaf, old = (authority.issue(None, sans=HERE, days=days) for days in ((-1, 90), (-90, -3.5)))
+    words = "is self-signed; besides, the certificate expired 3 days ago"
+    hint = rejected(authority, authority.showing(old), words)["error"]["hint"]
     assert "bundle" in hint and "intermediate" not in hint
     store = {"SSL_CERT_FILE": str(authority.file_of(authority.issue(None)))}
     step = rejected(authority, authority.showing(leaf), "self-signed", env=store)

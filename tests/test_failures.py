@@ -261,7 +261,7 @@ ANSWERS = {
     ),
     "http2-without-tls": Case(
         "\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64", "close", "protocol", "wait",
-        ["HTTP/2 without TLS", "gRPC"], ["over TLS alone"],
+        ["HTTP/2 without TLS or ALPN", "gRPC"], ["over TLS alone"],
     ),
 }  # fmt: skip
 
