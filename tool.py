@@ -4879,7 +4879,7 @@ class Http1Exchange(Exchange):
         self.log.done = stream.arrived
         if self.reader.left:
             cause = ": its Content-Length is too small" if self.log.length == self.log.received else ""
-            self.log.notes += (f"{self.reader.left} bytes or more came behind the end of the answer{cause}",)
+            self.log.notes += (f"{self.reader.left} B or more came behind the end of the answer{cause}",)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5689,11 +5689,10 @@ class Tls(Hop):
         return explain_tls(TlsFailure(error, self.stream, chain, self.place, self.options, self.proxy, sent))
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
-        if self.proxy:
-            return super().stuck(limit, history)
-        message = f"the TLS handshake was not finished within {limit}"
-        hint = "The server accepts connections but no handshake: it is overloaded, or does not speak TLS."
-        if self._opener:
+        who, whose = ("proxy", f" with the proxy {self.proxy.shown}") if self.proxy else ("server", "")
+        message = f"the TLS handshake{whose} was not finished within {limit}"
+        hint = f"The {who} accepts connections but no handshake: it is overloaded, or does not speak TLS."
+        if self._opener and not self.proxy:
             hint = f"The proxy {self._opener.shown} connected to the target, but that is silent: look at it."
         return NetworkError("timeout", message, hint)
 
@@ -7517,14 +7516,15 @@ def long_lookup(case: Case) -> Found:
 
 def slow_proxy(case: Case) -> Found:
     """Find that the proxy was slow to connect: beyond the round trips that any scheme takes."""
-    tcp_us, proxy, error = case.evidence.connected_us, case.step.route.proxy, case.step.error
-    if not proxy or tcp_us is None:
+    tcp_us, route, error = case.evidence.connected_us, case.step.route, case.step.error
+    if not route.proxy or tcp_us is None:
         return
     took = case.connect - tcp_us
     if took >= SLOW_US + PROXY_TRIPS * tcp_us:
-        failed = error and error.phase == "connect"
-        what = "did not connect" if failed else "took this long to connect"
-        text = f"the proxy {what} to the target; TCP to the proxy itself took {time_text(tcp_us)}"
+        own, way = route.proxy.scheme == "https", not route.forwarder(case.step.request.url)
+        tasks = " and ".join(["shake hands"] * own + ["connect to the target"] * way)
+        how = "did not" if error and error.phase == "connect" else "took this long to"
+        text = f"the proxy {how} {tasks}; TCP to the proxy itself took {time_text(tcp_us)}"
         yield Finding("proxy", "connect", took, "seen", text + case.around)
 
 

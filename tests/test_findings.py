@@ -26,8 +26,9 @@ from conftest import PATIENCE
 from inside import tool
 from laboratory import RTT, SMALL, Expected, Lab, by_id, costs, named, on_a_path
 from paths import ANY, FAR, OTHERS, Rule, silent
+from relays import relay_proxy
 from samples import sample
-from servers import Reply, dns_server, http2_server, redirect, scripted
+from servers import Peer, Reply, dns_server, http2_server, http_server, redirect, scripted
 
 HEALTHY = {"tls12", "upload"}
 """What a healthy request may be said to be."""
@@ -191,27 +192,27 @@ def test_an_address_that_failed_is_named(lab, name):
 
 @on_a_path
 @pytest.mark.parametrize(
-    ("answer", "code", "words"),
+    ("road", "scheme", "tasks"),
     [
-        ("200 Connected", 0, "took this long to connect to the target; TCP to the proxy itself took"),
-        ("502 Bad Gateway", 75, "did not connect to the target; TCP to"),
+        ("http", "https", "connect to the target"),
+        ("https", "http", "shake hands"),
+        ("https", "https", "shake hands and connect to the target"),
     ],
 )
-def test_a_proxy_that_is_slow_to_connect_to_the_target_is_seen(lab, answer, code, words):
-    lab.start()
-    context = lab.tls("slow.test")
-
-    def script(peer):
-        peer.read_until(b"\r\n\r\n")
-        peer.wait(0.25)
-        peer.send(f"HTTP/1.1 {answer}\r\n\r\n")
-        if not code:
-            peer.secure(context)
-            peer.read_request()
-            peer.send("HTTP/1.1 200 Fine\r\nContent-Length: 2\r\n\r\nhi")
-
-    proxy = lab.serve(scripted(script, host=ANY)).url("", FAR)
-    lab.finds(costs("proxy", "seen", 290, words), "-x", proxy, "https://slow.test/", code=code)
+def test_what_a_proxy_is_slow_to_do_is_seen(lab, road, scheme, tasks):
+    context = lab.start().tls("slow.test") if scheme == "https" else None
+    server = lab.serve(http_server(host=ANY, tls=context))
+    proxy, _ = lab.serve(relay_proxy(road, server, 0.25, lab.tls() if road == "https" else None, host=ANY))
+    words, url = (
+        f"the proxy took this long to {tasks}; TCP to the proxy itself took",
+        f"{scheme}://slow.test/",
+    )
+    lab.finds(costs("proxy", "seen", 240, words), "-x", proxy.replace(ANY, FAR), url)
+    mute = lab.serve(scripted(Peer.read_to_end, host=ANY)).url("", FAR).replace("http", road)
+    (step,) = lab.ask("-m", 1, "-x", mute, url, code=75)["steps"]
+    assert f"the proxy did not {tasks}; " in by_id(step)["proxy"]["text"]
+    words = f"the TLS handshake with the proxy {mute} was not finished within 1 s"
+    assert (step["error"]["message"] == words) is (road == "https")
 
 
 def proxy_to(context, hello=0.0, wait=0.0):

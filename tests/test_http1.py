@@ -112,7 +112,7 @@ def test_more_bytes_than_the_length_says_are_noted(call_tool):
     for status, size, said in ((200, 4, 4), (200, 0, 0), (304, 0, 9)):
         answer = f"HTTP/1.1 {status} X\r\nContent-Length: {said}\r\n\r\nhello\n"
         result, step = measured(call_tool, answer)
-        note = f"{6 - size} bytes or more came behind the end of the answer"
+        note = f"{6 - size} B or more came behind the end of the answer"
         assert (result.code, step["response"]["bytes"]) == (0, size)
         err = " ".join(result.err.split())
         assert note in err and (f"{note}: its Content-Length is too small" in err) is (size == said)
