@@ -200,8 +200,8 @@ def test_an_address_that_failed_is_named(lab, name):
     ],
 )
 def test_what_a_proxy_is_slow_to_do_is_seen(lab, road, scheme, tasks):
-    context = lab.start().tls("slow.test") if scheme == "https" else None
-    server = lab.serve(http_server(host=ANY, tls=context))
+    context = lab.tls("slow.test") if scheme == "https" else None
+    server = lab.start().serve(http_server(host=ANY, tls=context))
     proxy, _ = lab.serve(relay_proxy(road, server, 0.25, lab.tls() if road == "https" else None, host=ANY))
     words, url = (
         f"the proxy took this long to {tasks}; TCP to the proxy itself took",
