@@ -5364,9 +5364,7 @@ class Hop(Stage):
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
         if self.proxy is None or found.kind == "proxy":
             return found
-        hint = found.hint
-        if history.connected.peer and found.kind in ("network", "protocol"):
-            hint = PROXY_ADDRESS_HINT
+        hint = PROXY_ADDRESS_HINT if found.kind == "protocol" else found.hint
         return NetworkError("proxy", f"the proxy {self.proxy.shown} cannot be used: {found.message}", hint)
 
     def explain(self, error: Exception, history: Log) -> NetworkError:
@@ -5584,11 +5582,9 @@ class Tcp(Hop):
 
     def _where(self, dials: Iterable[Dial]) -> str:
         """Name the place, and of its addresses those that were tried: three at most."""
-        tried = [dial.peer.ip for dial in dials if dial.peer and dial.peer.ip != self.place[0]]
-        where = self.place[0]
-        if tried:
-            where += f" ({list_first(tried, 3)})"
-        return f"{where} port {self.place[1]}"
+        host, port = self.place
+        tried = [dial.peer.ip for dial in dials if dial.peer and dial.peer.ip != host]
+        return f"{host} ({list_first(tried, 3)}) port {port}" if tried else f"{host} port {port}"
 
 
 class Unix(Hop):
@@ -6064,8 +6060,7 @@ class Cookies:
         """Return a request with the cookies for its URL, but for those whose names the user gave."""
         given = cookie_names(request.headers, "cookie")
         known = (each for kept in self._kept.values() for each in kept.values())
-        fitting = (each for each in known if each.name not in given and not each.obstacle(request.url))
-        added = [each.pair for each in fitting]
+        added = [each.pair for each in known if each.name not in given and not each.obstacle(request.url)]
         if not added:
             return request
         others = without_fields(request.headers, ["cookie"])
@@ -6113,9 +6108,8 @@ def nap_where_cpus_are_short() -> None:
 
 def make_way(current: CurrentStep, options: Options, contexts: TlsContexts, idle: Way | None) -> Way:
     """Make all that a step needs, before its clock starts; raises UsageError, OSError and MemoryError."""
-    protocols: tuple[str, ...] = ("http/1.1",)
-    if options.http2 and current.request.url.secure and import_h2():
-        protocols = ("h2", "http/1.1")
+    offers_h2 = options.http2 and current.request.url.secure and import_h2()
+    protocols = ("h2", "http/1.1") if offers_h2 else ("http/1.1",)
     way = Way(Setup(current.request, current.route, options, contexts, protocols, current.log), idle)
     if current.log.asks_resolver:
         warm_lookup()
@@ -6829,13 +6823,9 @@ def find_companion(these: Counted, others: Counted) -> Companion | None:
 
 def streaks_of(steps: Iterable[Step]) -> list[list[Step]]:
     """Put steps of runs one after the other into one streak."""
-    streaks: list[list[Step]] = []
-    for step in steps:
-        if streaks and step.turn.round == streaks[-1][-1].turn.round + 1:
-            streaks[-1].append(step)
-        else:
-            streaks.append([step])
-    return streaks
+    # Within a streak round and place go up together.
+    parted = groupby(enumerate(steps), key=lambda pair: pair[1].turn.round - pair[0])
+    return [[step for _, step in streak] for _, streak in parted]
 
 
 def gaps_between(streaks: Sequence[Sequence[Step]]) -> list[int]:
@@ -7723,28 +7713,14 @@ def step_findings(step: Step) -> tuple[Finding, ...]:
     """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
     case = Case(step)
     # The kernel's times go beyond ours by a little: nothing costs more than its phase.
-    most: dict[str | None, int] = {
-        None: step.timing.total,
-        **{phase: getattr(case, phase) for phase in PHASES},
-    }
+    most: dict[str | None, int] = {phase: getattr(case, phase) for phase in PHASES}
+    most[None] = step.timing.total
     every = (found for rule in RULES for found in rule(case))
     made = [found._replace(cost_us=min(found.cost_us, most[found.phase])) for found in every]
     made = [found for found in made if found.cost_us >= case.least]
     if any(found.id == "starved" for found in made):  # it explains whatever was no longer than it
         made = [found for found in made if found.id not in SLOWNESS or found.cost_us > step.starved_us]
     return tuple(sorted(made, key=lambda found: -found.cost_us))
-
-
-def repeated_steps(run: Run) -> dict[int, int]:
-    """Return, by number, the steps that ask what an earlier one asked, and the number of that one. A redirect
-    that leads nowhere asks nothing.
-    """
-    seen: dict[tuple[str, Url], int] = {}
-    steps = [step for step in run.steps if not (step.error and step.error.kind == "redirect")]
-    firsts = {
-        step.number: seen.setdefault((step.request.method, step.request.url), step.number) for step in steps
-    }
-    return {number: first for number, first in firsts.items() if first < number}
 
 
 def cookies_text(run: Run, url: Url) -> str:
@@ -7764,13 +7740,15 @@ def loop_text(run: Run) -> str:
     """Name the first step of a loop, which repeats an earlier one, and the cookies that the redirects set. Of
     a chain that was cut off without a loop say that it redirects again.
     """
-    last = run.steps[-1].answer
-    repeated = repeated_steps(run)
-    if not repeated or (last and last.status not in REDIRECTS):  # it came to an end
-        return "; the last step redirects again" if run.limit_reached else ""
-    number, first = next(iter(repeated.items()))
-    cookies = cookies_text(run, run.steps[number - 1].request.url)
-    return f"; step {number} asks what step {first} asked: a loop{cookies}"
+    seen: dict[tuple[str, Url], int] = {}
+    status = run.steps[-1].status
+    for step in run.steps if status is None or status in REDIRECTS else ():  # else it came to an end
+        asked = (step.request.method, step.request.url)
+        first = seen.setdefault(asked, step.number)
+        led_astray = step.error and step.error.kind == "redirect"  # nothing was asked for it
+        if first < step.number and not led_astray:
+            return f"; step {step.number} asks what step {first} asked: a loop{cookies_text(run, asked[1])}"
+    return "; the last step redirects again" if run.limit_reached else ""
 
 
 def chain_findings(run: Run) -> tuple[Finding, ...]:
@@ -8050,8 +8028,7 @@ def visible(text: str) -> str:
     """Show as escapes what is not printable (controls, bidi overrides, line separators, surrogates). Break by
     a backslash what some CI runners obey anywhere in a line: `##vso[…]`, `##[…]`.
     """
-    if "##" in text:
-        text = re.sub(r"##(?=[A-Za-z]*\[)", r"#\\#", text)
+    text = re.sub(r"##(?=[A-Za-z]*\[)", r"#\\#", text)
     if text.isprintable():
         return text
     return "".join(
@@ -8147,10 +8124,6 @@ def run_lines(run: Run, options: Options) -> list[str]:
     if options.style == "compact":
         return [compact_line(step, single) for step in run.steps]
     return [metrics_line(step, run.verdict if step is run.judged else None, single) for step in run.steps]
-
-
-def without_query(url: str) -> str:
-    return url.partition("?")[0]
 
 
 def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
@@ -8829,7 +8802,7 @@ def variant_labels(variant: str | None) -> dict[str, str]:
 
 def metrics_target(url: Url) -> str:
     """Return a URL without its query, which may hold secrets; besides, each query would make a new series."""
-    return f"{url.scheme}://{place_text(*url.place)}{without_query(url.target)}"
+    return f"{url.scheme}://{place_text(*url.place)}{url.target.partition('?')[0]}"
 
 
 def in_seconds(us: float | None) -> float | None:
@@ -8947,9 +8920,7 @@ def error_type(step: Step) -> str | None:
     """Return the kind of failure, or the status that is one."""
     if step.error:
         return step.error.kind
-    if step.response and step.response.status >= 400:
-        return str(step.response.status)
-    return None
+    return str(step.status) if (step.status or 0) >= 400 else None
 
 
 def step_attributes(step: Step) -> dict[str, object]:
@@ -8959,7 +8930,7 @@ def step_attributes(step: Step) -> dict[str, object]:
     host, port = (None, None) if led_astray else step.request.url.place
     return {
         "http.request.method": step.request.method,
-        "url.full": without_query(step.url.partition("#")[0]),
+        "url.full": step.url.partition("#")[0].partition("?")[0],
         "server.address": host,
         "server.port": port,
         "http.request.resend_count": step.number - 1 or None,
