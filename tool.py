@@ -2319,7 +2319,7 @@ NAMES = {  # by option: the attribute that holds its value in what argparse retu
     for word in text.split()
 }
 NAMES.update({"--data-raw": "data"})
-FREE_TEXT = "data cookie user user_agent referer versus".split()  # it may begin with -: a multipart body
+FREE_TEXT = "data cookie user user_agent referer versus slo".split()  # may begin with -: a multipart body
 PATHS = [*EXPORT_OPTIONS, *"--baseline --cacert --cert --key --key-password-file --unix-socket".split()]
 ADDRESS_OPTIONS = "-x --resolve -4 -6 --interface --all-addresses".split()
 EXCLUSIONS = (  # two options that cannot both be given, and why
@@ -6174,10 +6174,11 @@ def page_text(history: Log, secrets: Secrets) -> str:
     """Return how the text of an error page begins, without tags, scripts, styles and runs of blanks.
 
     It is masked before the tags go, since a credential may look like one, and again after, since `&amp;` may
-    be in one; then it is cut. Of a page that was cut the last word goes: it may be half a credential.
+    be in one; then it is cut. Of a page that was cut the last word goes, and words before it with which a
+    credential begins: it may be half of that.
     """
-    page = history.page
-    if len(page) == MAX_PAGE:
+    page, is_cut = history.page, len(history.page) == MAX_PAGE
+    if is_cut:
         page = b"".join(page.rsplit(None, 1)[:-1])
     text, media = secrets.mask(decode(page)), history.response and history.response.get("content-type")
     if re.match("(?i)[^;]*(html|xml)", media or ""):
@@ -6186,6 +6187,10 @@ def page_text(history: Log, secrets: Secrets) -> str:
         for entity, char in ENTITIES.items():
             text = text.replace(entity, char)
     text = secrets.mask(" ".join(text.split()))
+    if is_cut:
+        texts = (each[:MAX_PAGE] for each in secrets.texts)
+        begun = (each[:at] for each in texts for at, char in enumerate(each) if char == " ")
+        text = text.removesuffix(max(filter(text.endswith, begun), key=len, default=""))
     return text if len(text) <= MAX_PAGE_TEXT else f"{text[: MAX_PAGE_TEXT - 1]}…"
 
 
@@ -7215,12 +7220,15 @@ class Case:
             self.answered, self.segment = bool(step.response), UNIX_SEGMENT
         self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0  # the least, to whatever TCP connected to
         self.last = evidence.answered or evidence.ended  # the counters when wait was over
+        self.queued = self.last.smoothed_rtt_us - self.rtt if self.last else 0  # by how much trips had grown
+        # How long the line needs for the request at the rate at which the newest of it arrived; 0 if unknown.
+        rate = self.last and self.last.rate
+        self.line_time = self.grown("acknowledged", *MARKS["wait"]) * 1_000_000 // rate if rate else 0
         # How long the other side's windows of TCP and HTTP/2 held the request back. A window that is full of
         # what waits in a queue on the way holds nothing back while the line is busy, as its rate tells.
         self.limited, self.held = self.grown("limited_us", *MARKS["wait"]), evidence.held_us
-        if self.last and self.last.rate and self.has_queue:
-            line_us = self.grown("acknowledged", *MARKS["wait"]) * 1_000_000 // self.last.rate
-            idle = max(0, self.busy("wait") - line_us)
+        if self.line_time and self.has_queue:
+            idle = max(0, self.busy("wait") - self.line_time)
             self.limited, self.held = min(self.limited, idle), min(self.held, idle)
         self.least = max(WORTH_US, WORTH_SHARE * step.timing.total)  # that a finding costs
         # By phase, how many segments were lost here, for they had not arrived yet when they were sent again;
@@ -7281,7 +7289,7 @@ class Case:
         if phase == "tls":
             return self.trip(phase) * (1 if self.step.network.tls.version == "TLSv1.3" else 2)
         segments = math.ceil(self.evidence.request_bytes / max(1, self.segment))
-        return max(self.trip(phase) * slow_start_trips(segments), self.line_time)
+        return max(self.trip(phase) * slow_start_trips(segments), self.lossy_line_time)
 
     def sending(self, phase: str) -> int:
         """Return for how long of tls or wait this machine was sending, to the last acknowledgment.
@@ -7310,19 +7318,16 @@ class Case:
         """Tell whether round trips grew while the request was sent: it waited in a queue, at a slow line."""
         busy = self.busy("wait")
         least = min(QUEUE_SHARE * busy, max(SLOW_US, self.rtt))
-        return self.last is not None and busy > 0 and self.last.smoothed_rtt_us - self.rtt >= least
+        return busy > 0 and self.queued >= least
 
     @property
-    def line_time(self) -> int:
-        """Return how long the line takes for the request, 0 where that is not known or not needed: where
-        nothing is lost the kernel's count has it. Behind a loss there is less under way, and a shorter queue;
-        but while there is one, what arrives has the rate of the line.
+    def lossy_line_time(self) -> int:
+        """Return how long the line takes for a request of which something was lost, 0 where that is unknown;
+        where nothing is lost the kernel's count has it. Behind a loss there is less under way, and a shorter
+        queue; but while there is one, what arrives has the rate of the line.
         """
-        last = self.evidence.answered
         least = max(LOSSY_QUEUE_US, LOSSY_QUEUE_SHARE * self.rtt)
-        if not self.lost["wait"] or not last or not last.rate or last.smoothed_rtt_us - self.rtt < least:
-            return 0
-        return min(self.busy("wait"), self.evidence.request_bytes * 1_000_000 // last.rate)
+        return min(self.busy("wait"), self.line_time) if self.lost["wait"] and self.queued >= least else 0
 
     def time_outs(self, lost: int) -> int:
         """Return what so many losses can have cost at the most: each time-out is twice the one before it."""
@@ -7618,7 +7623,7 @@ def upload(case: Case) -> Found:
     if size > case.segment and took >= max(least, case.wait / 2):
         text = f"sending {size_text(size)} took {length_text(took)}: {rate_text(size, took)}"
         cause = "this machine's way out or the path"
-        if not case.line_time and took < case.trips("wait") + WORTH_US:
+        if not case.lossy_line_time and took < case.trips("wait") + WORTH_US:
             cause = f"in round trips of {time_text(trip)}"
         text += f", {cause}{small_loss(case, 'wait')}"
         yield Finding("upload", "wait", took - trip, "seen", text)
@@ -8176,10 +8181,10 @@ def status_text(state: RunState) -> str:
     return text
 
 
-def stop_text(state: RunState) -> str:
+def stop_text(state: RunState | None) -> str:
     """Say where a run was when it was stopped; nothing before its clock started."""
-    history = state.current and state.current.log.copy()
-    if not (history and history.start and state.started):
+    history = state and state.current and state.current.log.copy()
+    if not (state and history and history.start and state.started):
         return ""
     text = f"stopped in {history.phase} after {length_text((time.perf_counter_ns() - state.started) / 1000)}"
     peer = history.dials[-1].peer if history.dials else None
@@ -10138,7 +10143,7 @@ class StatusLine:
 
     def _write(self, text: str) -> None:
         if not write_at_once(self.stream, text):
-            self.stream = None
+            self.stream, self._shown = None, False
 
 
 def print_aside(text: str) -> None:
@@ -10186,6 +10191,12 @@ def write_out(stream: Any, write: Callable[[], object]) -> None:
     stream.flush()
 
 
+def draws(options: Options) -> bool:
+    """Tell whether something is drawn: in compact style only budgets are."""
+    budgets = options.thresholds or options.allowances or options.cert_days
+    return options.style == "waterfall" or bool(options.style == "compact" and budgets)
+
+
 def write_report(report: Report, stream: Any) -> None:
     """Print the report in the chosen style; raises OSError."""
     options, run = report.options, report.only_run
@@ -10193,7 +10204,7 @@ def write_report(report: Report, stream: Any) -> None:
         summaries = summary_lines(report, options.style == "compact")
         lines: Iterable[str] = run_lines(run, options) if run else summaries
         stream.write("".join(visible(line) + "\n" for line in lines))
-    if options.style == "waterfall" or (options.style == "compact" and report.verdict):
+    if draws(options):
         painter = choose_painter(stream, options.environ)
         painter.paint(report_blocks(report, painter.frame))
 
@@ -10301,15 +10312,6 @@ EXPORTS: dict[str, Callable[[Report], Iterable[bytes]]] = {
 }
 
 
-def import_ahead(options: Options) -> None:
-    """Import what is needed after the clock has started, when the archive may have been replaced."""
-    if options.exports:
-        optional("json")
-    budgets = options.thresholds or options.allowances or options.cert_days
-    if options.style == "waterfall" or (options.style == "compact" and budgets):
-        has_rich()
-
-
 def say_errors(run: Run, options: Options) -> None:
     """Say why steps failed, where the report does not."""
     for step in run.steps if options.style in ("metrics", "silent") else ():
@@ -10342,7 +10344,7 @@ class LiveReport:
         self._progress: str | None = None  # how the runs of a series went, once it has begun
         self._counted = -math.inf  # when they were counted (seconds of time.monotonic)
         self._told = 0  # changes
-        self._state: RunState | None = None  # of the newest run
+        self.state: RunState | None = None  # of the newest run
 
     def _plan(self, number: int) -> int | None:
         """Return when a round is due (ns of perf_counter): 0 for at once, None if the series is over by then.
@@ -10431,17 +10433,13 @@ class LiveReport:
     def stop(self) -> None:
         """Leave no status line when a signal ends the process; of the first run say where it was."""
         self.status.clear()
-        if not (self._report.runs or self._silent) and self.stopped and sys.stderr is not None:
-            write_at_once(sys.stderr, f"httphases: {self.stopped}\n")
-
-    @property
-    def stopped(self) -> str:
-        """Say where the newest run was when it was stopped."""
-        return stop_text(self._state) if self._state else ""
+        where = stop_text(self.state)
+        if where and not (self._report.runs or self._silent) and sys.stderr is not None:
+            write_at_once(sys.stderr, f"httphases: {where}\n")
 
     def look(self, state: RunState) -> None:
         """Say what a run is doing; raises Stopped when the series is to end."""
-        self._state = state
+        self.state = state
         if self.status.ready:
             self._draw_status(status_text(state))
         if INTERRUPTION.signal:
@@ -10507,7 +10505,7 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
         try:
             run = measure(variant.options, pool, live.look, turn)
         except Stopped:
-            where = live.stopped
+            where = stop_text(live.state)
             report.interrupted = f"{variant.name or 'the next'} was {where}" if where else ""
             return
         told = report.add(run)
@@ -10569,7 +10567,11 @@ def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store:
     contexts = TlsContexts(options, take_store)
     if options.request.url.secure:
         contexts.start(target_role(options.request.url, options))
-    import_ahead(options)
+    # What is needed after the clock has started, when the archive may have been replaced.
+    if options.exports:
+        optional("json")
+    if draws(options):
+        has_rich()
     pool = ConnectionPool(contexts, options)
     for number, side in enumerate(options.sides):  # so that a UsageError is raised now, not in a later run
         url = side.options.request.url

@@ -44,7 +44,7 @@ def thresholds(result):
 
 MALFORMED = {  # what is given: what is said of it
     **dict.fromkeys(
-        ["", "total=1,,dns=1", "=5", "total=1=2", "total=5 ms", "total=1e308s", "total=1\x1b"], ""
+        ["", "-5", "total=1,,dns=1", "=5", "total=1=2", "total=5 ms", "total=1e308s", "total=1\x1b"], ""
     ),
     "[red]x[/red]=5": "Unknown SLO key '[red]x[/red]'",
     "total=1, ttfb ": "Missing '=' in SLO entry 'ttfb'",

@@ -12,6 +12,7 @@ import pytest
 
 from checks import flat, without_readings
 from conftest import PATIENCE, has, with_resolver
+from inside import tool
 from screens import SGR, TERMINAL, Screen, cells, lines_of
 from servers import Reply, black_hole, dns_server, http_server, redirect, scripted, sending
 
@@ -103,6 +104,16 @@ def test_the_status_line_names_the_phase_that_hangs(start_tool, tmp_path, phase,
     assert process.returncode == 130
     said = re.sub(r"[\d.]+ m?s", "TIME", screen.text.rstrip().rpartition("\r\x1b[K")[2])
     assert said == f"httphases: stopped in {phase} after TIME{where.format(port=port)}", screen.text
+
+
+def test_a_terminal_that_takes_no_more_is_left_alone():
+    """Of a job in the background `stty tostop` may make every write fail, as a closed stream does."""
+    with Screen(80) as screen:
+        with open(os.dup(screen.slave), "w") as stream:
+            status = tool.StatusLine(stream, TERMINAL)
+        status.draw("wait")
+        status.clear()
+    assert screen.text == "" and not status.ready
 
 
 def test_a_dumb_terminal_gets_no_status_line_and_warnings_stand_beside_it(run_tool):
