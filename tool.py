@@ -34,6 +34,19 @@ The way of a request through this file, which is read from top to bottom:
                        29 Painters       blocks -> a stream
                        30 Main           argv to exit code; with 29, and `cannot_run` in 1, all that writes
 
+What the records are, and which is made of which:
+
+    Options    the command line, checked. Its Series says how often to measure, its Request what to ask
+    Variant    a name and Options: what is measured side by side (addresses of a name, sides of --versus)
+    Turn       the place of a run in its series: its number, its round, its variant, when it is due
+    Step       one request and what became of it; made of its log
+    Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
+    Summary    what the steps of one number have in common in many runs
+    Slow       the slow runs of a step of a series: which they are, when they come, and what goes with them
+    Comparison how much slower a side is than side A, or this run than a Baseline (an earlier export)
+    SeriesEvent  what has changed from one run of a series to the next
+    Report     all runs, and what is shown, written and judged of them
+
 A single run is a series of one and goes the same way; only its report and its documents look different.
 
 The way to a server is a list of hops. Each is opened on the stream of the one below it:
