@@ -3515,7 +3515,8 @@ def name_error(failure: TlsFailure) -> NetworkError:
     names = certificate.names or (certificate.common_name or "no legible name",)
     way = f", or give the server a certificate for {host}"
     if is_ip(host) and failure.options.unix_socket is None:
-        way = f": https://NAME:{port}/ with --resolve NAME:{port}:{bracketed(host)}"
+        url = f"-x https://NAME:{port}" if failure.proxy else f"https://NAME:{port}/"
+        way = f": {url} with --resolve NAME:{port}:{bracketed(host)}"
     shown = foreign(list_first(names, 5))
     message = f"the certificate was issued for {shown}, not {host}"
     hint = f"Use one of its names in the URL{way}."

@@ -264,8 +264,12 @@ def test_the_certificate_and_the_name_of_an_https_proxy_are_verified(server, aut
         for trust in (["-k"], ["--cacert", authority.file]):
             assert only_step(here(*trust, "-x", proxy, server.url()))["response"]["status"] == 200
     with relay_proxy("https", server, 0.0, authority.context("other.test")) as (proxy, _):
-        error = failure(here("--cacert", authority.file, "-x", proxy, server.url()), "proxy", "connect")
-    assert "other.test" in error["error"]["message"]
+        trust = ("--cacert", authority.file)
+        error = failure(here(*trust, "-x", proxy, server.url()), "proxy", "connect")["error"]
+        assert "other.test, not 127.0.0.1" in error["message"]
+        advice = error["hint"].partition(": ")[2].partition(". ")[0]
+        advised = advice.replace(" with", "").replace("NAME", "other.test").split()
+        assert only_step(here(*trust, *advised, server.url()))["response"]["status"] == 200
 
 
 @pytest.mark.needs("ipv6")
