@@ -3781,12 +3781,12 @@ class Hole(NamedTuple):
 
 
 def gap_since(newest: int, readable: int, early: int, known: Counters) -> tuple[int, bool]:
-    """Return since when what is `readable` only now may have waited for a segment; and whether its time of
-    arrival tells. `newest`: when the newest of it came; `early`: how many segments came before their turn.
+    """Return since when bytes may have waited here for a segment, until they were `readable`, and if that is
+    sure. `newest` is when the last of them came; `early`, how many segments came before their turn.
 
-    The segments of a first flight came together, more than those within two round trips. If no time tells,
-    the longest is taken that a lost segment can need to come again: a round trip (RFC 8985) and a time-out;
-    with few early segments two time-outs, the second of which is twice as long.
+    The segments of one flight (10) came at once, those of two within two round trips; more tell nothing. If
+    `newest` is just now, the wait is as long as sending a segment again takes at most: two round trips and a
+    time-out (RFC 8985); where few were early two time-outs, the second of which is twice as long.
     """
     if early > 2 * FIRST_WINDOW:
         return 0, False
@@ -5370,9 +5370,7 @@ class Hop(Stage):
         raise NotImplementedError
 
     def note_opened(self, departed: int) -> int:
-        """Note what happened, once the first flight of the stage above has `departed`; return when the answer
-        came that opened this hop.
-        """
+        """Note what happened, once the flight above has `departed`; return when this hop was answered."""
         return self.opened_at
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
@@ -5408,9 +5406,7 @@ def make_socket(family: int) -> socket.socket:
 
 
 def open_socket(family: int, interface: str | None) -> socket.socket:
-    """Return a TCP socket that does not block and whose bytes bear the time of their arrival. Raises OSError,
-    also where it cannot begin at `interface`.
-    """
+    """Return a TCP socket that does not block, and whose bytes are dated; raises OSError."""
     made = make_socket(family)
     # Nagle would hold the request back behind the client's Finished for a round trip. Device "no delay of
     # small segments": without it, wait is 11.2 ms off instead of 0.04 (https).
@@ -5436,9 +5432,7 @@ def open_socket(family: int, interface: str | None) -> socket.socket:
 
 
 def syn_ack_at(info: bytes, begun: int, noticed: int) -> int:
-    """Return when the SYN-ACK came: one round trip after connect(), where the kernel has measured that. A
-    process that was kept waiting notices it late.
-    """
+    """Return when the SYN-ACK came: a round trip after connect(). Without a CPU it is `noticed` later."""
     # Device "the kernel's sample of the round trip": without it, connect is 0.344 ms off instead of 0.027
     # while the CPUs are busy. After a lost SYN it is not used: it began, if there is one, with a later SYN.
     counters = parse_tcp_info(info)
@@ -5462,9 +5456,7 @@ class Race:
         self._failures: list[OSError] = []
 
     def run(self, peers: Iterable[Peer]) -> tuple[int, socket.socket]:
-        """Return the number of the attempt that connected first, and its socket. Raises OSError when none
-        did: the first failure.
-        """
+        """Return which attempt connected first, and its socket; raises the first OSError if none did."""
         waiting = list(peers)
         while waiting or self._under_way:
             now = time.perf_counter_ns()
@@ -5484,8 +5476,7 @@ class Race:
                 if not code:
                     return number, connection
                 self._poller.unregister(connection)
-                connection.close()
-                self._fail(number, code)
+                self._fail(number, connection, code)
         raise self._failures[0]
 
     def end(self) -> None:
@@ -5513,11 +5504,11 @@ class Race:
             self._under_way[connection.fileno()] = number, connection
             self._poller.register(connection, select.POLLOUT)
             return
+        self._fail(number, connection, code)
+
+    def _fail(self, number: int, connection: socket.socket | None, code: int) -> None:
         if connection:
             connection.close()
-        self._fail(number, code)
-
-    def _fail(self, number: int, code: int) -> None:
         error = OSError(code, os.strerror(code))
         self._failures.append(error)
         self._next_start = 0
@@ -5832,9 +5823,7 @@ class Way:
         self._log.hop_phases = tuple(hop.phase for hop in self._hops)
 
     def resume(self, idle: Way) -> str | None:
-        """Take over an idle connection, just before the clock starts. Return why it takes no more requests,
-        None when it does.
-        """
+        """Take over an idle connection, just before the clock starts; return why not, if it is used up."""
         before = idle._log
         exchange, connection = before.exchange, before.connected.socket
         assert exchange and connection
@@ -6052,9 +6041,7 @@ def read_cookie(line: bytes, url: Url) -> Cookie | None:
 
 
 class Cookies:
-    """What the steps of a chain set, for those after them: some pages are shown only to whoever brings their
-    cookie back.
-    """
+    """What the steps of a chain set, for those after them: some pages are shown only with their cookie."""
 
     def __init__(self) -> None:
         self._kept: dict[str, dict[tuple[str, str], Cookie]] = {}  # by domain
@@ -6098,10 +6085,8 @@ def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
 
 
 def warm_lookup() -> None:
-    """Have the C library load what its first lookup needs, so that the dns phase does not hold it.
-
-    In a thread of its own, because a broken resolver may never come back, even for localhost. Where no thread
-    can be had, it is left out.
+    """Have the C library load what its first lookup needs, so that the dns phase does not hold it: in a
+    thread, because a broken resolver may never come back, even for localhost. Without one, not at all.
     """
     Worker(partial(look_up, "localhost", 80, socket.AF_UNSPEC)).wait_for(0.05)
 
@@ -6146,9 +6131,8 @@ def shown_url(url: Url, options: Options) -> str:
 
 
 def shown_response(response: Response, secrets: Secrets) -> Response:
-    """Read what a masked response claims of itself, and mask that: an escape may have hidden a credential.
-
-    A user name or password in a Location, however malformed, is masked.
+    """Read what a masked response claims of itself, and mask that: an escape may have hidden a credential. In
+    a Location, however malformed, a user name or password is masked.
     """
 
     def shown(name: str, value: bytes) -> bytes:
@@ -6265,12 +6249,10 @@ def describe_network(current: CurrentStep, history: Log, options: Options, evide
     """Gather what is known of the connection."""
     last, at_start = evidence.ended, evidence.connected if history.kept else JUST_CONNECTED
     lost = last and max(0, last.since(at_start, "retransmits") - last.since(at_start, "duplicates"))
-    port = None
-    if current.route.unix_socket is None:
-        port = current.route.first_hop(current.request.url)[1]
+    _, port = current.route.first_hop(current.request.url)
     return Network(
         peer=history.connected.peer,
-        port=port,
+        port=port if current.route.unix_socket is None else None,
         addresses=history.addresses,
         attempts=history.attempts,
         tls=tls_info(history, options),
@@ -6400,9 +6382,8 @@ NOT_BEGUN = "the run before could not begin"
 
 
 class ConnectionPool:
-    """What all runs share: TLS contexts, one set for each side, and with --reuse the connections.
-
-    For each origin and variant it has the way whose connection is idle, or None and why there is none.
+    """What all runs share: TLS contexts, one set for each side, and with --reuse the connections: for each
+    origin and variant the way whose connection is idle, or None and why there is none.
     """
 
     def __init__(self, contexts: TlsContexts, options: Options) -> None:
@@ -6587,10 +6568,8 @@ class Stopped(Exception):
 
 
 def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], None], turn: Turn) -> Run:
-    """Run the chain in a thread of its own and wait for it, never longer than the deadline.
-
-    Meanwhile `look` is called ten times a second, which may raise Stopped. Raises UsageError, Stopped, and
-    whatever crashed.
+    """Run the chain in a thread of its own and wait for it, never longer than the deadline. Meanwhile `look`
+    is called ten times a second. Raises UsageError, Stopped (which `look` may), and whatever crashed.
     """
     if "--otlp" in options.exports:
         options = options._replace(trace_id=new_id(16))  # a trace of its own
@@ -6688,9 +6667,7 @@ def measure_distribution(values: Iterable[int], rivals: int = 1) -> Distribution
 
 
 def usable(steps: Iterable[Step]) -> list[Step]:
-    """Return the steps for statistics: the good ones; if there are none, those without an error. With
-    --reuse of these the ones on a kept connection, if there are such.
-    """
+    """Return the steps for statistics: the good or else the answered, of these those on a kept connection."""
     answered = [step for step in steps if not step.error]
     fit = [step for step in answered if step.good] or answered
     return [step for step in fit if step.network.reused is not False] or fit
@@ -6779,9 +6756,7 @@ def is_trait(name: str, value: bytes) -> bool:
 
 
 def traits_of(step: Step) -> dict[str, str]:
-    """Return by name what may go with the time or the status of a run, the first short fields of its response
-    among it.
-    """
+    """Return by name what may go with the time or status of a run, some fields of its response among it."""
     response, ip = step.response, step.network.ip
     headers = response.headers if response else ()
     short = islice((header for header in headers if is_trait(*header)), MAX_TRAITS)
@@ -6854,9 +6829,7 @@ def gaps_between(streaks: Sequence[Sequence[Step]]) -> list[int]:
 
 
 def rhythm_of(streaks: Sequence[Sequence[Step]], count: int, risk: float) -> Rhythm | None:
-    """Return the rhythm of streaks if gaps at random, between so many of them in `count` runs, would be so
-    much alike no more often than the `risk`.
-    """
+    """Return the rhythm of streaks in `count` runs if chance makes it no more often than the `risk`."""
     starts, gaps = [streak[0] for streak in streaks], gaps_between(streaks)
     if len(streaks) < RHYTHM_STREAKS or max(gaps) > 1.5 * min(gaps):
         return None
@@ -6904,9 +6877,7 @@ def split_slow(runs: Sequence[Step], usual: float, count: int) -> tuple[Sequence
 
 
 def find_slow(steps: Sequence[Step]) -> Slow | None:
-    """Return the runs far above the median; where there are none, those above the widest gap between totals,
-    if it is wide enough for two groups.
-    """
+    """Return the runs far above the median, or else those above a gap that is wide enough for two groups."""
     ordered = sorted(times_of("total", steps))
     if len(ordered) < LEAST_GOOD_RUNS:
         return None
@@ -6939,12 +6910,12 @@ class Summary:
     """
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = steps
-        first = steps[0]
-        self.variant = first.turn.variant
-        self.number = first.number
+        self.variant = steps[0].turn.variant
+        self.number = steps[0].number
         self.urls = list(dict.fromkeys(step.url for step in steps))
         self.newest = steps[-1]
+        shown = (step.network.tls.certificate for step in reversed(steps))
+        self.certificate = next(filter(None, shown), None)  # the newest that is known
         self.runs = len(steps)
         self.late = sum(step.turn.late_us is not None for step in steps)
         self.answered = [step for step in steps if not step.error]
@@ -6972,11 +6943,6 @@ class Summary:
         good, bad = ([step for step in self.answered if step.good == is_good] for is_good in (True, False))
         alike, beside = group_by(lambda step: step.status, bad), count_traits(good)
         return {status: find_companion(count_traits(these), beside) for status, these in alike.items()}
-
-    @property
-    def certificate(self) -> Certificate | None:
-        """Return the newest that is known."""
-        return next(filter(None, (step.network.tls.certificate for step in reversed(self._steps))), None)
 
     @property
     def good(self) -> int:
@@ -7021,9 +6987,7 @@ def most_frequent(values: Sequence[Thing]) -> Thing | None:
 
 
 def chain_of(run: Run) -> Step:
-    """Return the last step of a run with the times of all its steps added up, on a kept connection if all of
-    them were on kept ones.
-    """
+    """Return the last step of a run with the times of all steps added up; `reused` if all of them were."""
     *_, last = run.steps
     values = (times_of(key, run.steps) for key in Timing._fields)
     added: list[Any] = [sum(each) if each else None for each in values]
@@ -7032,9 +6996,7 @@ def chain_of(run: Run) -> Step:
 
 
 def difference_in_turn(key: str, own: Summary, other: Summary, rivals: int) -> Distribution:
-    """Return by how much the own values of a key lie above the other's, with `rivals` as in `needed_values`.
-    They are compared round by round, so that neither a drift nor a rhythm counts.
-    """
+    """Return by how much own values are above the other's, round by round: no drift and no rhythm counts."""
     others = {turn.round: us for us, turn in times_in_turn(key, other.used)}
     values = [(us, turn.round) for us, turn in times_in_turn(key, own.used)]
     return measure_distribution((us - others[number] for us, number in values if number in others), rivals)
@@ -7257,9 +7219,7 @@ class Case:
             self.limited = max(self.limited, self.busy("wait") - self.trips("wait"))
 
     def grown(self, name: str, since: str, until: str) -> int:
-        """Return by how much a counter of the kernel grew between two instants, the second of which may be
-        missing: then until the end. 0 where the kernel does not tell.
-        """
+        """Return by how much a counter of the kernel grew from one instant to another, or else to the end."""
         earlier, later = getattr(self.evidence, since), getattr(self.evidence, until) or self.evidence.ended
         return later.since(earlier, name) if later else 0
 
@@ -7686,9 +7646,7 @@ def refusal_notes(step: Step, status: int) -> Iterator[str]:
 
 
 def step_notes(step: Step) -> Iterator[str]:
-    """Say if a step may have been refused for its client certificate or the lack of one, and if its redirect
-    forgets TLS.
-    """
+    """Say what is odd about an answer, and what a client certificate may have to do with it."""
     tls, status = step.network.tls, step.status or 0
     if tls.wanted and tls.client_cert is None and 400 <= status < 500:
         yield "the server asked for a client certificate, and none was given: --cert PATH"
@@ -7998,9 +7956,7 @@ class Report:
 
     @cached_property
     def verdicts(self) -> dict[str | None, Verdict]:
-        """Return the verdict on each variant of which something was judged. Where every step failed there is
-        none: a dead host is no slow one.
-        """
+        """Return the verdict on each variant; none where every step failed: a dead host is no slow one."""
         parts = self.by_variant.items() if any(run.judged for run in self.runs) else ()
         verdicts = {name: judge_all(self.options, runs, self.comparisons) for name, runs in parts}
         return {name: verdict for name, verdict in verdicts.items() if verdict}
@@ -8249,9 +8205,7 @@ def not_judged_texts(verdict: Verdict, report: Report) -> Iterator[str]:
 
 
 def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
-    """Say by how much each budget was exceeded, at which variant and in which run most, or why it was not
-    judged; and which certificate has fewer days left than --cert-days allows.
-    """
+    """Say by how much each budget was exceeded, where, and in which run most, or why it was not judged."""
     beside = BEFORE if report.options.baseline else "the other side"
     for each in verdict.violations:
         text = f"{each.key}: {round(each.actual or 0, 3)}ms > {plain_number(each.threshold)}ms"
@@ -8279,9 +8233,7 @@ def limit_texts(report: Report) -> Iterator[str]:
 
 
 def refusals(report: Report) -> Iterator[str]:
-    """Give a line for chains that were stopped, for each budget that was exceeded or not judged, and with -f
-    for bad answers.
-    """
+    """Give the lines of -s: chains that were stopped, budgets not kept or not judged, with -f bad answers."""
     yield from (f"stopped {text}" for text in limit_texts(report))
     if report.verdict:
         yield from budget_texts(report.verdict, report)
@@ -8755,10 +8707,7 @@ def json_text(value: dict[str, Any]) -> str:
 
 
 def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
-    """Give a document as UTF-8, in pieces. `items` (JSON texts) replace the empty list at its end.
-
-    Only one at a time is in memory: those of ten thousand runs take 40 MB.
-    """
+    """Give a document as UTF-8, in pieces: `items` (JSON texts), one by one, replace the list at its end."""
     head, _, tail = json_text(document).rpartition("[]")
     last_line = head.rpartition("\n")[2]
     indent = "\n" + " " * (len(last_line) - len(last_line.lstrip()) + 2)
@@ -9140,14 +9089,13 @@ def waterfall_table(step: Step) -> Table:
 
 
 def certificate_line(certificate: Certificate, now: datetime.datetime) -> Spans:
-    name = certificate_name(certificate)
-    days = certificate.days_left(now)
-    if days is None or certificate.not_after is None:
-        return (Span(f"{clip(name)}, "), Span("no legible expiry", "bad"))
-    expiry, tone = expiry_text(certificate.not_after, now), "good" if days >= 30 else "warn"
-    if certificate.not_after - now <= ENDS_SOON:
+    name, end = Span(f"{clip(certificate_name(certificate))}, "), certificate.not_after
+    if end is None:
+        return (name, Span("no legible expiry", "bad"))
+    expiry, tone = expiry_text(end, now), "good" if (end - now).days >= 30 else "warn"
+    if end - now <= ENDS_SOON:
         expiry, tone = f"! {expiry}", "bad"
-    return (Span(f"{clip(name)}, "), Span(expiry, tone), Span(f" ({certificate.not_after:%Y-%m-%d})"))
+    return (name, Span(expiry, tone), Span(f" ({end:%Y-%m-%d})"))
 
 
 def chain_text(chain: Sequence[Certificate]) -> str:
@@ -9450,9 +9398,7 @@ def reuse_rows(summary: Summary) -> Iterator[Row]:
 
 
 def over_time_rows(steps: Sequence[Step], width: int) -> Iterator[Row]:
-    """Draw the totals of a series as they came: the median of each of its slices, from the least to the
-    largest of these.
-    """
+    """Draw the totals of a series as they came: the medians of its slices, from the least to the largest."""
     room = width - LABEL - len("99999 ms  99999 ms")
     if len(steps) < OVER_TIME_RUNS:
         return
@@ -9717,10 +9663,7 @@ def comparison_lines(report: Report) -> Iterator[Line]:
 
 
 def side_cells(side: Summary | Baseline, now: datetime.datetime) -> dict[str, str]:
-    """Return what the table tells of a side, by heading; of a baseline its times alone are known.
-
-    A certificate is named by the beginning of its SHA-256.
-    """
+    """Return what the table tells of a side, by heading; of a baseline its times alone are known."""
     cells = {key: time_text(side.distributions[key].median, 2, "") for key in COMPARED}
     cells["p95"] = time_text(side.distributions["total"].stats.get("p95"), 2, "")
     cells["tls"] = "-" if cells["tls"] == "0.00" else cells["tls"]  # of plain http
@@ -9750,9 +9693,7 @@ def fitting_table(table: Sequence[Mapping[str, str]], headings: Sequence[str], w
 
 
 def sides_table(report: Report, width: int) -> Table:
-    """Compare sides: medians in ms, and how far total is above that of the first one. A column is drawn if it
-    tells something.
-    """
+    """Compare sides: medians in ms, and how far total is above the first. What tells nothing is left out."""
     now = wall_clock()
     table = {name or NOW: side_cells(side, now) for name, side in report.compared.items()}
     if report.options.baseline:
@@ -10115,9 +10056,7 @@ INTERRUPTION = Interruption()
 
 
 def write_at_once(stream: Any, text: str) -> bool:
-    """Write past a stream's buffer, which a signal may have stopped half-way, if that needs no waiting; tell
-    whether the stream is still good.
-    """
+    """Write past a stream's buffer (a signal may come within it) without waiting; False if it is broken."""
     try:
         ready = select.poll()
         ready.register(stream, select.POLLOUT)
@@ -10215,8 +10154,7 @@ def write_report(report: Report, stream: Any) -> None:
     """Print the report in the chosen style; raises OSError."""
     options, run = report.options, report.only_run
     if options.style != "waterfall":
-        summaries = summary_lines(report, options.style == "compact")
-        lines: Iterable[str] = run_lines(run, options) if run else summaries
+        lines = run_lines(run, options) if run else summary_lines(report, options.style == "compact")
         stream.write("".join(visible(line) + "\n" for line in lines))
     if draws(options):
         painter = choose_painter(stream, options.environ)
@@ -10317,7 +10255,6 @@ def write_file(option: str, path: str, data: Iterable[bytes], mode: int | None) 
         os.close(folder)
 
 
-# To add one: its option among EXPORT_OPTIONS and in OPTIONS, a row here, and what makes the file, in pieces.
 EXPORTS: dict[str, Callable[[Report], Iterable[bytes]]] = {
     "--json": json_export,
     "--har": har_export,
@@ -10429,8 +10366,7 @@ class LiveReport:
 
     def _print_lines(self, lines: Iterable[str]) -> None:
         text = "".join(visible(line) + "\n" for line in lines)
-        if text:
-            self.print(lambda: self.stream.write(text))
+        self.print(lambda: self.stream.write(text))
 
     def print(self, write: Callable[[], object]) -> None:
         """Write to the report, as long as that works and somebody reads it."""
@@ -10478,9 +10414,7 @@ def each_turn(
 
 
 def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Sequence[Variant]:
-    """Return what is to be measured: the request, its sides, or each address of its name; nothing if the
-    lookup of the name failed, which counts as a failed run.
-    """
+    """Return what is measured: the request, its sides, or the addresses of its name; nothing if it fails."""
     options = report.options
     if not options.series.every_address:
         return options.sides or [Variant(None, options)]
@@ -10504,9 +10438,7 @@ def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Seq
 
 
 def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
-    """Measure run after run, until all are done, nobody wants more, or an interruption ends it. Raises
-    UsageError for more runs than there may be.
-    """
+    """Measure run after run, until all are done or nobody wants more; raises UsageError for too many runs."""
     series, variants = report.options.series, find_variants(pool, report, live)
     if not variants:
         return
@@ -10540,9 +10472,8 @@ def write_export(option: str, report: Report, crashed: bool) -> bool:
 
 
 def run_series(options: Options, pool: ConnectionPool) -> int:
-    """Measure a series, of one run or many; report it, and return the exit code.
-
-    Raises ToolError. After a crash it reports what was measured before, then raises.
+    """Measure a series, of one run or many; report it, and return the exit code. Raises ToolError; and after
+    a report of what was measured before it, whatever crashed.
     """
     report = Report(options)
     live = LiveReport(report)
