@@ -133,10 +133,7 @@ def refusal_of(error: BaseException) -> str | None:
 
 
 def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
-    """Import a package; None where it is absent, or fails in this Python, with whatever exception.
-
-    Where the package imports a module that is not loaded yet, it gets the stand-in of that name, if any.
-    """
+    """Import a package; None where that fails. It gets the stand-ins of modules that are not loaded yet."""
     absent = {name: module for name, module in (stand_ins or {}).items() if name not in sys.modules}
     sys.modules.update(absent)
     try:
@@ -285,7 +282,7 @@ MAX_IDLE = 100  # records or frames that are read of an idle connection: tickets
 MAX_HTTP2_CHATTER = 1000  # frames without a body (SETTINGS, PING); four more for each KiB of the bodies
 MAX_FILE = 16 << 20  # that an option names, but for a body
 MAX_BODY = 1 << 30  # bytes of a request's body from a file
-MAX_DECODED = 4 << 20  # bytes of such a body that are decoded, to tell its type
+MAX_DECODED = 4 << 20  # bytes of it that are decoded, to tell its type: as JSON they take 30 times as much
 IDNA_DOTS = "\u3002\uff0e\uff61"  # between labels, as the dot (UTS #46 section 4)
 MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 1035 section 2.3.4)
 MAX_URL = 256 * 1024  # characters; what servers accept is far shorter
@@ -572,9 +569,7 @@ class Route(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One request as it goes out. `headers` are the user's own, in order; defaults are added when sent. The
-    record of a step has those that were sent instead.
-    """
+    """One request. `headers` are the user's own, in order; in the record of a step, those that were sent."""
 
     method: str
     url: Url
@@ -1089,10 +1084,7 @@ class SeriesEvent(NamedTuple):
 
 
 def cookie_names(headers: Iterable[Header], name: str) -> list[str]:
-    """Return the names of the cookies in all fields `cookie` or `set-cookie`.
-
-    What has no `=` is a value alone (RFC 6265bis section 5.6).
-    """
+    """Return the names in `cookie` or `set-cookie`; what has no `=` is a value (RFC 6265bis section 5.6)."""
     pairs: list[str] = []
     for value in values_of(headers, name):
         parts = decode(value).split(";")
@@ -1101,9 +1093,7 @@ def cookie_names(headers: Iterable[Header], name: str) -> list[str]:
 
 
 def parse_digits(text: bytes | str, base: int = 10, most: float = math.inf) -> int | None:
-    """Read a whole number from outside: ASCII digits alone, none of what int() takes too (+5, 1_0, 0x5) or
-    str.isdigit() (５, ²). None for all else, and for more than `most`.
-    """
+    """Read ASCII digits, not what int() takes too (+5, 1_0, ５); None for all else, and beyond `most`."""
     digits = decode(text) if isinstance(text, bytes) else text
     if not re.fullmatch("[0-9]{1,15}" if base == 10 else "[0-9A-Fa-f]{1,15}", digits):
         return None
@@ -1141,19 +1131,14 @@ def is_credential(name: str, value: bytes) -> bool:
 
 
 def private_names(headers: Iterable[Header]) -> set[str]:
-    """Return the names of the fields with a credential, in lower case: they are not for another origin.
-
-    Proxy-Authorization is not one of them, it may be for the same proxy: see `begin_step`.
-    """
+    """Return the names of the fields with a credential, in lower case: they are not for another origin."""
     private = (name.lower() for name, value in headers if names_credential(name) or is_credential("", value))
-    return {*private} - {"proxy-authorization"}
+    return {*private} - {"proxy-authorization"}  # it may be for the same proxy: see `begin_step`
 
 
 @cache
 def secret_parameter() -> re.Pattern[str]:
-    """Return a pattern of a parameter that is a credential by its name; its groups: all before the value, and
-    the value.
-    """
+    """Return a pattern of a parameter named like a credential; its groups: up to the value, the value."""
     some = "[^]=&;#?%[]{0,64}?"
 
     def any_case(*words: str) -> str:  # by sets, because re passes over them ten times as fast as with (?i)
@@ -1234,10 +1219,7 @@ FOREIGN_BEGINS, FOREIGN_ENDS = "\ufdd0", "\ufdd1"
 
 
 def foreign(text: bytes | str) -> str:
-    """Return words of the other side, or of a URL, for a message or a hint: `shown_words` masks them there.
-
-    At most MAX_KEPT characters are kept: enough that no credential is cut before it is masked.
-    """
+    """Return words of the other side, or of a URL, for a message or hint: `shown_words` masks them there."""
     if isinstance(text, bytes):
         text = decode(text)
     text = text[:MAX_KEPT].replace(FOREIGN_BEGINS, "").replace(FOREIGN_ENDS, "")
@@ -1250,10 +1232,7 @@ def status_words(response: Response) -> str:
 
 
 def shown_words(text: str, secrets: Secrets) -> str:
-    """Return a message or a hint as it is shown: in what is foreign there no secret of the user's is left.
-
-    It is masked first and then clipped, because half a credential is not found.
-    """
+    """Return a message as it is shown: foreign words masked, then clipped, as half a secret is not found."""
     return re.sub(
         f"{FOREIGN_BEGINS}([^{FOREIGN_ENDS}]*){FOREIGN_ENDS}",
         lambda words: clip(secrets.mask(words[1]), MAX_FOREIGN),
@@ -1279,10 +1258,7 @@ OWN_TEXT = {
 
 
 def masked(value: Any, secrets: Secrets) -> Any:
-    """Return a record, or a field of one, with all credentials masked in all text but OWN_TEXT.
-
-    A field that is added to a record is masked like the others. Bytes that hold none stay as they came.
-    """
+    """Return a record, or a field of one, with all credentials masked in all text but OWN_TEXT."""
     if isinstance(value, str):
         return secrets.mask(value)
     if isinstance(value, bytes):
@@ -1558,9 +1534,7 @@ def ascii_label(label: str) -> str:
 
 
 def read_ipv4(name: str) -> str | None:
-    """Return the address that a numeric host means, as browsers and curl read it (127.1, 0x7f.1, 2130706433:
-    WHATWG URL, the IPv4 parser); None for a name.
-    """
+    """Return the address that a numeric host means (127.1, 0x7f.1: WHATWG URL), None for a name."""
     if not re.fullmatch("([0-9]+|0x[0-9a-f]+)", name.rpartition(".")[2]):
         return None
     try:
@@ -1727,9 +1701,7 @@ def covers(name: str, host: str) -> bool:
 
 
 def route_to(url: Url, options: Options) -> Route:
-    """Decide how a URL is reached: --unix-socket, --proxy, then the environment. Raises UsageError where a
-    proxy that it needs is malformed, or SOCKS has no PySocks.
-    """
+    """Decide how a URL is reached: --unix-socket, --proxy, then the environment. Raises UsageError."""
     if options.unix_socket is not None:
         return Route(None, None, options.unix_socket)
     environ, host, source = options.environ, server_name(url.host), "--proxy"
@@ -1753,9 +1725,7 @@ def route_to(url: Url, options: Options) -> Route:
 
 
 def resolve_reference(base: str, reference: str) -> str:
-    """Resolve a reference against a URL's text (RFC 3986 section 5.2); its fragment is left out. `parse_url`
-    takes out dots, and refuses other schemes.
-    """
+    """Resolve a reference against a URL's text (RFC 3986 section 5.2), but for dots, without its fragment."""
     reference = reference.partition("#")[0]
     scheme, _, rest = base.partition("://")
     if not reference or re.match("[A-Za-z][A-Za-z0-9+.-]*:", reference):
@@ -1911,10 +1881,7 @@ def parse_count(option: str, text: str) -> int:
 
 
 def detect_type(data: bytes, extension: str) -> str:
-    """Return the media type of a body: by file extension, else by what the bytes are, of MAX_DECODED at most.
-
-    What is longer is no JSON: decoding it takes up to 30 times the memory.
-    """
+    """Return the media type of a body: by file extension, else by its bytes, of MAX_DECODED at most."""
     text_type = "text/plain; charset=utf-8"
     by_extension = {".json": "application/json", ".xml": "application/xml", ".txt": text_type}
     if extension in by_extension:
@@ -2089,9 +2056,7 @@ def whole_characters(text: str) -> str:
 
 
 def read_resource(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what traces are of: KEY=VALUE,KEY=VALUE, percent-encoded (W3C Baggage); raises UsageError, which
-    repeats none of it.
-    """
+    """Return what traces are of: percent-encoded KEY=VALUE,…; raises UsageError that repeats none of it."""
     resource, text = {"service.name": "httphases"}, environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     for entry in text.split(",") if text.strip() else ():
         parts = (urllib.parse.unquote(whole_characters(part.strip())) for part in entry.partition("="))
@@ -2426,9 +2391,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{names} takes {what}")
 
     def parse_all(self, argv: Sequence[str] | None, width: int) -> argparse.Namespace:
-        """Parse a whole command line; raises UsageError, or Answered by --help, in `width` columns, and
-        --version.
-        """
+        """Parse a command line; raises UsageError, or Answered by --help (`width` columns), --version."""
         words = list(sys.argv[1:] if argv is None else argv)
         end = words.index("--") if "--" in words else len(words)
         words[:end] = split_words(words[:end])
@@ -2761,10 +2724,7 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
 
 
 def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Options:
-    """Return the options with the sides of --versus, the first of which is the base; raises UsageError.
-
-    Each side masks the credentials of all, so that none is shown in the report of another.
-    """
+    """Return the options with all sides, the base first; each masks the secrets of all. Raises UsageError."""
     if len(args.versus) >= len(SIDES):
         raise UsageError(f"--versus was given {len(args.versus)} times, {len(SIDES) - 1} at most")
     options, warnings, given = [base], list(base.warnings), []
@@ -2910,9 +2870,7 @@ class Log:
         self.gaps = (*(self.gaps[:-1] if instead else self.gaps), (since, filled, dated))
 
     def note_pause(self, since: int, until: int) -> None:
-        """Keep the longest pause between two arrivals of the response. It ends where what came next began to
-        wait for a late segment.
-        """
+        """Keep the longest pause of the response: until what came next, or until the gap before that."""
         since = max(since, self.first_byte or until)
         if self.gaps and self.gaps[-1][1] == until:
             until = self.gaps[-1][0]
@@ -3030,10 +2988,7 @@ DISORDER = 224  # the offset of tcpi_rcv_ooopack: segments that came out of orde
 
 
 def parse_tcp_info(info: bytes) -> Counters | None:
-    """Read Linux' struct tcp_info (include/uapi/linux/tcp.h), which grows at its end.
-
-    None for one that is too short for the counters of Linux 4.6, or that an emulation filled with zeros.
-    """
+    """Read struct tcp_info (include/uapi/linux/tcp.h); None before Linux 4.6, or for an emulation's zeros."""
     if len(info) < TCP_INFO_SIZE or not any(info[1:]):
         return None
     counter = partial(counter_at, info)
@@ -3062,9 +3017,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
 
 
 def cpu_times(thread_id: int) -> tuple[int, int]:
-    """Return how long (ns) a thread has had a CPU, and has waited for one (Linux: sched-stats); 0 where that
-    is not told.
-    """
+    """Return the ns that a thread has had a CPU, and has waited for one (Linux: sched-stats), or 0, 0."""
     try:
         with open(f"/proc/self/task/{thread_id}/schedstat", "rb") as file:
             had, waited, _ = map(int, file.read().split())
@@ -3125,9 +3078,7 @@ def der_serial(element: Der) -> str:
 
 
 def der_time(element: Der) -> datetime.datetime | None:
-    """Read UTCTime (two digits of year, 1950-2049) or GeneralizedTime (RFC 5280 section 4.1.2.5); None for
-    what is neither: the other fields are still shown.
-    """
+    """Read UTCTime or GeneralizedTime (RFC 5280 section 4.1.2.5); None for what is neither."""
     text = decode(element.content)
     if element.tag == 0x17:
         text = f"19{text}" if text[:2] >= "50" else f"20{text}"
@@ -3175,9 +3126,7 @@ def alternative_names(extensions: Der) -> tuple[str, ...]:
 
 
 def parse_certificate(der: bytes) -> Certificate:
-    """Read what a report shows of a certificate (RFC 5280 section 4.1): of one that is not legible, no more
-    than its SHA-256.
-    """
+    """Read what a report shows of a certificate (RFC 5280 section 4.1), its SHA-256 alone if illegible."""
     import hashlib
 
     digest = hashlib.sha256(der).hexdigest()
@@ -3282,8 +3231,7 @@ def family_option(options: Options) -> str:
 def explain_lookup(
     host: str, options: Options, error: socket.gaierror, took: float, resolver: Resolver | None
 ) -> NetworkError:
-    """Say why a lookup failed: no such name, no such address, or a name server failed. It `took` some us,
-    which the hint says: failures are counted by their messages.
+    """Say why a lookup failed, and in the hint what it `took` (us): failures are counted by their messages.
 
     Where no name server can be reached, glibc says that the name is unknown.
     """
@@ -3378,9 +3326,7 @@ def broken_http2(words: str) -> NetworkError:
 
 
 def explain_socks5(error: Any, proxy: Proxy, looked_up: bool) -> NetworkError:
-    """Put an error of PySocks in words: that of a reply has its code (RFC 1928 section 6). What the proxy was
-    asked for is an address that was `looked_up` here, or what the URL has.
-    """
+    """Put an error of PySocks in words; the proxy was asked for a name, or an address `looked_up` here."""
     reply = re.match(r"0x([0-9a-f]{2}): ", error.msg)
     message = "hung up during the negotiation"
     hint = "Check that the address belongs to a SOCKS5 proxy, and the proxy's log."
@@ -3560,11 +3506,7 @@ def issuer_error(failure: TlsFailure) -> NetworkError:
 
 
 def tls_reason(failure: TlsFailure) -> str:
-    """Return why TLS failed, by one name for all versions of OpenSSL and Python.
-
-    An alert of the other side is in lower case, as RFC 8446 section 6 names it; an error of this side, and an
-    alert that Python does not know yet, is in upper case, as OpenSSL names it.
-    """
+    """Return why TLS failed: an alert as RFC 8446 section 6 names it, else OpenSSL's word, in upper case."""
     error = failure.error
     if isinstance(error, ssl.SSLZeroReturnError):
         return "close_notify"
@@ -4061,9 +4003,7 @@ class TlsStream(Stream):
             self._failure = error  # no version or cipher is left to offer: `shake_hands` raises this
 
     def shake_hands(self, inner: Stream) -> None:
-        """Shake hands over `inner`. Our last flight leaves together with what `begin` sends. Raises
-        ssl.SSLError, OSError, or EOFError when the other side hangs up.
-        """
+        """Shake hands over `inner`; our last flight leaves when `begin` sends. Raises OSError, EOFError."""
         self._inner = inner
         overhear(self._tls.context, self.tap)
         try:
@@ -4236,9 +4176,7 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
 
 
 def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
-    """Make a client context; it costs 20 ms and more where the system's CA store is read: `take_store` may
-    give one that has it. Raises UsageError.
-    """
+    """Make a client context, perhaps with a store that `take_store` has read ahead. Raises UsageError."""
     if options.insecure:  # any certificate, protocol and cipher that OpenSSL still has
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False  # first: ssl.py refuses CERT_NONE while it is set
@@ -4295,9 +4233,7 @@ class TlsContexts:
         return context
 
     def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
-        """Return the context of a role, which offers these protocols (ALPN). Raises UsageError, also where it
-        takes too long: more than -m, for the system's store more than START_PATIENCE too.
-        """
+        """Return a role's context, to offer these protocols (ALPN); raises UsageError, also when late."""
         self.start(role)
         maker, seconds = self._makers[role], self._options.max_time
         if role != "tls with certificate" and not self._options.environ.get("SSL_CERT_FILE"):
@@ -4341,9 +4277,7 @@ class Reader:
         return self._end - self._at
 
     def line(self, most: int) -> bytes:
-        """Return the next line without its ending. Raises NetworkError when it is longer than `most`, and
-        EOFError with its beginning where the stream ends first.
-        """
+        """Return a line without its end; raises NetworkError beyond `most`, EOFError with its beginning."""
         parts = []
         size = 0
         while self.fill():
@@ -4373,9 +4307,7 @@ class Reader:
         return b"".join(parts)
 
     def skip(self, most: int, wanted: int) -> tuple[int, bytes]:
-        """Pass over what comes next, at most so many bytes; return how many, 0 at the end, and of them the
-        first that are `wanted`.
-        """
+        """Pass over at most so many bytes; return how many, 0 at the end, and the first that are `wanted`."""
         if not self.fill():
             return 0, b""
         begun, taken = self._at, min(most, self.left)
@@ -4410,9 +4342,7 @@ STATUS_LINE = rb"(?is)(HTTP/(?:1\.[0-9]|[23](?:\.0)?)) +([1-9][0-9]{2})(?: +(.*)
 
 
 def parse_status_line(line: bytes) -> Response:
-    """Read 'HTTP/1.1 200 OK' (RFC 9112 section 4), and what is no less clear: 'HTTP/2 200' is written by
-    scripts behind a front end. Return a response without fields; raises NetworkError.
-    """
+    """Read 'HTTP/1.1 200 OK' (RFC 9112 section 4), or 'HTTP/2 200' as scripts do; raises NetworkError."""
     found = re.fullmatch(STATUS_LINE, line.rstrip())
     if not found:
         raise not_http(line)
@@ -4495,9 +4425,7 @@ def connection_tokens(headers: Iterable[Header]) -> set[str]:
 
 
 def content_length(headers: Iterable[Header]) -> int | None:
-    """Return the length that Content-Length announces (RFC 9110 section 8.6), None where there is none.
-    Raises NetworkError when it is malformed or contradicts itself.
-    """
+    """Return what Content-Length announces (RFC 9110 section 8.6), None without one; raises NetworkError."""
     values = values_of(headers, "content-length")
     lengths = {parse_digits(part.strip(b" \t")) for value in values for part in value.split(b",")}
     shown = foreign(b", ".join(values))
@@ -4520,9 +4448,7 @@ PAGE_TYPES = ("/html", "/plain", "/json", "/xml", "+json", "+xml")  # how a type
 
 
 def wants_page(log: Log) -> bool:
-    """Tell whether what comes next of the body is to be kept: it is the beginning of an error page, or of
-    another answer that --expect refuses.
-    """
+    """Tell whether what comes next is the beginning of an error page, or of what --expect refuses."""
     response = log.response
     if log.received >= MAX_PAGE or not response or any(response.status in each for each in log.expected):
         return False
@@ -4654,9 +4580,7 @@ def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
 
 
 def cache_word(lines: Sequence[bytes]) -> str | None:
-    """Return what the last member of a list says, which the nearest cache has added: 'NAME; hit' (RFC 9211),
-    'MISS', 'Hit from NAME', 'TCP_MEM_HIT'.
-    """
+    """Return what the nearest cache says, the last of a list: 'NAME; hit' (RFC 9211), 'TCP_MEM_HIT'."""
     last = decode(b"".join(lines[-1:])).rpartition(",")[2]
     found = re.search(CACHE_WORD, last.partition(";")[2] or last)
     return found[1].lower() if found else None
@@ -4718,9 +4642,7 @@ def what_came(history: Log) -> str:
 
 
 class Exchange(Stage):
-    """One request and its response. It is made before the clock starts, with the `reader` of the exchange
-    before it on the same connection, if there was one.
-    """
+    """One request and its response, made before the clock starts; `reader` is of a kept connection."""
 
     request_bytes: int  # body included; over HTTP/2 before its fields are packed
 
@@ -4739,9 +4661,7 @@ class Exchange(Stage):
         raise NotImplementedError
 
     def check_idle(self, idle: int) -> str | None:
-        """Read what came while the connection was idle, for so many ns. Say why it takes no more requests,
-        None when it does. The socket does not block.
-        """
+        """Read what came in `idle` ns without a request, without waiting; say why no other may follow."""
         self.reader.stream.source = silence  # not even what the next request has queued already is sent
         try:
             for _ in range(MAX_IDLE):
@@ -4765,9 +4685,7 @@ class Exchange(Stage):
         raise protocol_error(f"{UNASKED}: '{foreign(self.reader.line(MAX_HEADER_BYTES))}'")
 
     def run(self, stream: Stream) -> None:
-        """Read the response while the rest of the request is sent. Raises NetworkError, OSError,
-        ssl.SSLError, and EOFError where the other side hangs up without one.
-        """
+        """Read the response while the request is sent; raises NetworkError, OSError, EOFError."""
         raise NotImplementedError
 
     def blame(self, found: NetworkError, history: Log) -> NetworkError:
@@ -4915,9 +4833,7 @@ def http2_error(payload: bytes) -> str:
 
 
 def library_words(error: Exception) -> str:
-    """Return what h2 or hpack say of an error, without the bytes at the end of it: these may be a megabyte
-    or half a credential.
-    """
+    """Return what h2 or hpack say of an error, without bytes: they may be a megabyte, or half a secret."""
     text = re.sub("b'(:[a-z]+)'", r"\1", str(error)[:MAX_FOREIGN])  # but for the name of a pseudo-header
     words = re.split("[: ]*\\b(?:bytearray\\()?b['\"]", text)[0]
     if not words or "header block" in words:  # with addresses of memory in its details
@@ -5164,9 +5080,7 @@ class Http2Exchange(Exchange):
         self._read_frame()
 
     def run(self, stream: Stream) -> None:
-        """Read frames to the end of our stream, or of a body that is as long as its header says: some servers
-        end the stream late, or never.
-        """
+        """Read frames to the end of our stream, or of the body: some servers end the stream late."""
         self.reader.stream = stream
         stream.in_bulk = bool(self._body)  # what comes during an upload is credit, nearly always
         try:
@@ -5364,9 +5278,7 @@ class Hop(Stage):
         """Find the addresses that are needed, all of them before the first SYN; raises NetworkError."""
 
     def open(self, below: Stream) -> Stream:
-        """Open this hop on the stream below, and return the stream that leads on. Raises NetworkError,
-        OSError, ssl.SSLError, and EOFError when the other side hangs up.
-        """
+        """Open this hop on the stream below, and return the one that leads on; raises as `Exchange.run`."""
         raise NotImplementedError
 
     def note_opened(self, departed: int) -> int:
