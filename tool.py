@@ -860,11 +860,6 @@ class Evidence(NamedTuple):
     resolver: Resolver | None = None  # only of a long lookup
     canonical_name: str | None = None  # the name that a resolver found the addresses under
 
-    @property
-    def acknowledged_us(self) -> int:
-        """Return how long the request took to its last acknowledgment, 0 where no kernel tells."""
-        return self.answered.since(self.sent, "busy_us") if self.answered else 0
-
 
 class Finding(NamedTuple):
     """What a time means. `certainty` is `seen` or `fits`."""
@@ -1836,12 +1831,6 @@ def read_overrides(
     return {each: address for each, address in entries if each != own}, tuple(several)
 
 
-def choose_family(args: argparse.Namespace) -> int:
-    """Return the family of the addresses that are used."""
-    given = (family for family, name in FAMILY_NAMES.items() if vars(args)[name.lower()])
-    return next(given, ip_family(args.interface or ""))  # AF_UNSPEC of the name of a network interface
-
-
 def parse_expect(text: str | None) -> tuple[range, ...]:
     """Read which statuses are good; raises UsageError."""
     if text is None:
@@ -2598,6 +2587,7 @@ def own_options(args: argparse.Namespace, options: Options) -> Options:
     """Return options with all that a side may change, but for its request; raises UsageError."""
     patience = options.max_time  # before -m of a side changes it: a file that sides share is read once
     overrides, addresses = read_overrides(args, options.request.url.place)
+    families = (family for family, name in FAMILY_NAMES.items() if vars(args)[name.lower()])
     return options._replace(
         follow=args.location,
         max_time=parse_max_time(args),
@@ -2605,7 +2595,7 @@ def own_options(args: argparse.Namespace, options: Options) -> Options:
         insecure=args.insecure,
         ca_bundle=read_ca_bundle(args.cacert, patience),
         proxy=args.proxy,
-        family=choose_family(args),
+        family=next(families, ip_family(args.interface or "")),  # AF_UNSPEC of the name of an interface
         overrides=overrides,
         series=options.series._replace(addresses=addresses),
         identity=read_identity(args, patience),
@@ -3027,11 +3017,9 @@ def cpu_times(thread_id: int) -> tuple[int, int]:
 
 
 def starved_within(had: int, waited: int, since_end: int, total_us: int) -> int:
-    """Return how long (us) a step waited for a CPU. Since the step began, its thread `had` a CPU for so many
-    ns, and `waited` for one for so many.
+    """Return how long (us) a step waited for a CPU: its thread `had` one, and `waited`, for so many ns.
 
-    The step ended when its last bytes arrived, `since_end` ns ago by the kernel's clock. Since then the
-    thread had a CPU or waited for one. That wait is not the step's.
+    The step ended when its last bytes arrived, `since_end` ns ago. What the thread waited since is not its.
     """
     late = max(0, since_end - had)
     return min(max(0, waited - late) // 1000, total_us)
@@ -3592,9 +3580,7 @@ def interleave(peers: list[Peer]) -> list[Peer]:
 
 
 def look_up(host: str, port: int, family: int) -> tuple[list[Peer], str]:
-    """Ask the system's resolver for addresses, and the name that has them (AI_CANONNAME sends nothing more).
-
-    Raises OSError, socket.gaierror among them, and UnicodeError.
+    """Ask the system's resolver for addresses, and for the name that has them. Raises OSError, UnicodeError.
 
     The name goes as bytes: as text it would import the idna codec inside the dns phase. `warm_lookup` had the
     C library load what its first lookup needs. Device "the resolver is warmed up": without it, dns is 1.89 ms
@@ -4633,14 +4619,6 @@ class Stage:
         return b""
 
 
-def what_came(history: Log) -> str:
-    """Say how much of a response has come."""
-    if history.response is None:
-        return "not even its header is whole"
-    announced = "" if history.length is None else f" of {history.length}"
-    return f"{history.received}{announced} bytes of the body came"
-
-
 class Exchange(Stage):
     """One request and its response, made before the clock starts; `reader` is of a kept connection."""
 
@@ -4718,7 +4696,10 @@ class Exchange(Stage):
 
     def stuck(self, limit: str, history: Log) -> NetworkError:
         if history.phase == "xfer":
-            message = f"the response was not complete within {limit}: {what_came(history)}"
+            of_all = "" if history.length is None else f" of {history.length}"
+            came = f"{history.received}{of_all} bytes of the body came"
+            came = came if history.response else "not even its header is whole"
+            message = f"the response was not complete within {limit}: {came}"
             hint = f"A large body, a slow path or a stalled server: {RAISE_M}"
         elif history.sent is None:
             message = f"the request could not be sent whole within {limit}"
@@ -9105,8 +9086,9 @@ def response_rows(step: Step, include: bool) -> Iterator[Row]:
     """Say what was sent and what came; `include` is that header fields are shown too."""
     response = step.response
     if step.request.body is not None and step.timing.send is not None:
-        whole, how = step.evidence.sent_whole, "acknowledged"
-        spent = min(step.evidence.acknowledged_us, step.timing.wait or 0)  # it is in ticks of the kernel
+        whole, how, answered = step.evidence.sent_whole, "acknowledged", step.evidence.answered
+        spent = answered.since(step.evidence.sent, "busy_us") if answered else 0
+        spent = min(spent, step.timing.wait or 0)  # it is in ticks of the kernel
         if spent <= step.timing.send:  # the kernel does not tell, or in ticks that are too long
             spent, how = step.timing.send, "sent"
         body = amount_text(len(step.request.body), None, spent if whole else None)
