@@ -5963,11 +5963,9 @@ class Cookies:
 
 
 def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
-    """Return a step that is not prepared yet.
-
-    The user's Proxy-Authorization goes to the proxy of the first step, and to no other.
-    """
+    """Return a step that is not prepared yet."""
     request, route = asked, route_to(asked.url, options)
+    # The user's Proxy-Authorization goes to the proxy of the first step, and to no other.
     if route.proxy != route_to(options.request.url, options).proxy:
         request = request._replace(headers=without_fields(request.headers, ["proxy-authorization"]))
     span_id = options.trace_id and new_id(8)
@@ -6106,9 +6104,7 @@ def tls_info(history: Log, options: Options) -> TlsInfo:
 
 
 def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -> Evidence:
-    """Read what was kept for the findings; and the resolver's settings, if the lookup of the `host` was long
-    or may have found it by the search list.
-    """
+    """Read what findings need; the resolver's settings too, if the lookup was long or led to another name."""
     exchange, ends, pause = history.exchange, history.ends, history.pause
     resolver = connected = None
     if (timing.dns or 0) >= LONG_SEARCH_US or (history.canonical_name or "").startswith(f"{host}."):
@@ -6578,9 +6574,7 @@ def times_of(key: str, steps: Iterable[Step]) -> list[int]:
 
 
 def gather_findings(steps: Iterable[Step]) -> tuple[tuple[Finding, list[tuple[int, int]]], ...]:
-    """Return of each kind (id and phase) the finding of median cost, and all costs (us) with their runs: the
-    kind that cost most in all comes first.
-    """
+    """Return by kind (id, phase) one of median cost, and all costs with their runs; costly ones first."""
     made = [(each, step.turn.number) for step in steps for each in step.findings]
     kinds = group_by(lambda pair: (pair[0].id, pair[0].phase), made).values()
     ordered = [sorted(kind, key=lambda pair: pair[0].cost_us) for kind in kinds]
@@ -7336,9 +7330,7 @@ def time_outs_text(case: Case, resolver: Resolver, host: str, passed: int, names
 
 
 def count_names(host: str, resolver: Resolver | None, answered: str | None) -> int:
-    """Return for how many names a resolver was asked at the most: those of the search list come first, and
-    the one that was `answered` comes last.
-    """
+    """Return how many names a resolver was asked for at the most: the one that was `answered` comes last."""
     asked = [host]
     if resolver and not host.endswith(".") and (not answered or host.count(".") < resolver.ndots):
         asked = [*(f"{host}.{domain}" for domain in resolver.search), host]
@@ -8513,8 +8505,7 @@ def cookie_list(headers: Iterable[Header], name: str) -> list[dict[str, str]]:
 
 def har_request(step: Step) -> dict[str, Any]:
     """Return what was asked: of the query MAX_QUERY_FIELDS parameters at most, of the body the size alone.
-
-    Parameters stay encoded, as in the URL, which is masked: decoded they might show what was not found there.
+    They stay encoded, as in the URL, which is masked: decoded they might show what was not found there.
     """
     fields = step.url.partition("?")[2].split("&", MAX_QUERY_FIELDS)[:MAX_QUERY_FIELDS]
     pairs = [field.partition("=") for field in fields if field]
@@ -8647,10 +8638,7 @@ FAMILIES = {  # name and HELP, which is the same in all files: Prometheus compla
     "runs_failed": "Runs of the series that failed.",
     "runs_bad_status": "Runs of the series without an error whose answer was not good.",
 }
-
-
-if TYPE_CHECKING:
-    Gauge = tuple[str, dict[str, str], float | None]  # family, labels, value
+Gauge = tuple[str, dict[str, str], "float | None"]  # family, labels, value
 
 
 def end_of(step: Step) -> datetime.datetime:
@@ -8672,9 +8660,8 @@ def in_seconds(us: float | None) -> float | None:
 
 
 def stats_in_metrics(key: str, summary: Summary, single: bool) -> dict[str, float | None]:
-    """Return the statistics of a key in seconds. Plain http has no tls.
-
-    A single run that failed has the times that are known to their end: not the failed phase, not total.
+    """Return the statistics of a key in seconds: of plain http no tls; of a single run that failed the times
+    that are known to their end: not the failed phase, not total.
     """
     steps = [summary.newest] if single else summary.used
     if key == "tls":
@@ -8752,13 +8739,12 @@ def exposition(report: Report) -> Iterator[bytes]:
 # ---------------------------------------------------------------------------------------------------------
 # 27e. Documents, OTLP/JSON: a run is a trace, with a span for the chain, each step, and each of its phases.
 #      Names are those of OpenTelemetry's semantic conventions; own ones begin with httphases.
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 INTERNAL, CLIENT = 1, 3  # SpanKind
 STATUS_ERROR = 2  # StatusCode
 
 
 def unix_nano(moment: datetime.datetime) -> int:
-    return (moment - EPOCH) // datetime.timedelta(microseconds=1) * 1000
+    return round(moment.timestamp() * 1e6) * 1000
 
 
 def any_value(value: object) -> dict[str, Any]:
@@ -9028,9 +9014,7 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
 
 
 def lookup_notes(step: Step) -> Iterator[str]:
-    """Say if a name led to this machine; and if one with a dot was found with a domain of the search list
-    behind it alone: there may be a wildcard, which leads to another host.
-    """
+    """Say if a name led to this machine; or one with a dot into the search list, perhaps by a wildcard."""
     peer, resolver, found = step.network.peer, step.evidence.resolver, step.evidence.canonical_name
     host, _ = step.route.first_hop(step.request.url)
     if peer and found is not None:  # else --resolve named the address
