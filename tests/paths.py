@@ -149,6 +149,17 @@ def go_first() -> None:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
 
+@contextlib.contextmanager
+def going_first() -> Iterator[None]:
+    """Let this thread, and all that it starts meanwhile, go first for the length of the block."""
+    go_first()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError, AttributeError):
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
 @functools.cache
 def first() -> list[str]:
     """Return the beginning of a command that is to go first too, nothing where that is not allowed."""

@@ -44,10 +44,10 @@ class Screen:
                     self.text += data
                     self._changed.notify_all()
 
-    def shows(self, word: str) -> bool:
-        """Wait until a word has been shown."""
+    def shows(self, pattern: str) -> bool:
+        """Wait until a pattern has been shown."""
         with self._changed:
-            return self._changed.wait_for(lambda: word in self.text, PATIENCE)
+            return bool(self._changed.wait_for(lambda: re.search(pattern, self.text), PATIENCE))
 
     def __enter__(self) -> Screen:
         self._reader.start()

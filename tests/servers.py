@@ -289,9 +289,9 @@ class _Acceptor:
 
 def fill_queue(listener: socket.socket, held: contextlib.ExitStack) -> None:
     """Fill the queue of a listener (backlog 0) so that it answers no further SYN while `held` lasts."""
-    for _ in range(16):
+    for number in range(16):
         filler = held.enter_context(socket.socket(listener.family, socket.SOCK_STREAM))
-        filler.settimeout(0.15)
+        filler.settimeout(0.15 if number else PATIENCE)  # the first finds it empty
         try:
             filler.connect(listener.getsockname())
         except OSError:

@@ -14,6 +14,7 @@ import pytest
 
 import tool
 from checks import parse_instant
+from paths import first
 from servers import dns_server, http_server, redirect, scripted
 
 DEADLINE = 1.0
@@ -61,8 +62,9 @@ def test_the_deadline_is_one_for_the_whole_chain(run_tool):
     with contextlib.ExitStack() as held:
         silent = held.enter_context(scripted(lambda peer: peer.read_to_end()))
         late = redirect(silent.url())._replace(wait=DEADLINE / 2)
-        first = held.enter_context(http_server({"/": late}))
-        result = run_tool("-L", "-m", DEADLINE, "--json", "-", first.url())
+        start = held.enter_context(http_server({"/": late}))
+        words = ("-L", "-m", DEADLINE, "--json", "-", start.url())
+        result = run_tool(*words, within=first())
     step = check_timed_out(result, "connect", "wait")
     assert step["step_number"] == 2 and result.json()["steps"][0]["response"]["status"] == 302
     advice = r"What came before left wait only \d+(\.\d)? ms of that time: look there first; or give it "

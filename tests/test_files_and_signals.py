@@ -16,6 +16,7 @@ import pytest
 from checks import check_document
 from conftest import PATIENCE, storm
 from inside import tool
+from screens import TERMINAL, Screen
 from servers import Reply, http_server, scripted
 
 OLD = '{"old": true}\n'
@@ -173,17 +174,15 @@ def test_a_signal_ends_the_program_at_once_without_a_trace(start_tool, export, s
 
 def test_a_second_signal_to_a_single_run_changes_nothing(start_tool, export):
     """Of two that are pending at once the kernel delivers the lower number first, whichever came first."""
-    script = Stage("")
-    with scripted(script) as server:
-        process = start_tool("--json", export, server.url())
-        assert script.reached.wait(PATIENCE)
-        time.sleep(0.1)  # until a busy machine has let it note what it has sent
+    with Screen(80) as screen, scripted(Stage("")) as server:
+        process = start_tool("--json", export, server.url(), stderr=screen.slave, env=TERMINAL)
+        assert screen.shows("step 1: wait "), screen.text
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=PATIENCE)
+        out, _ = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (130, b"")
     said = rf"httphases: stopped in wait after [\d.]+ m?s \(127\.0\.0\.1 port {server.port}\)\n"
-    assert re.fullmatch(said, err.decode())
+    assert re.fullmatch(said, screen.text.rpartition("\r\x1b[K")[2])
     assert export.read_text() == OLD
 
 

@@ -5,6 +5,7 @@ schedule, signals, exports, and peers that are no friends.
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import os
@@ -28,7 +29,8 @@ from checks import (
 from conftest import PATIENCE
 from inside import tool
 from laboratory import by_id
-from screens import cells, lines_of
+from paths import first
+from screens import TERMINAL, Screen, cells, lines_of
 from servers import Failing, Holding, Reply, dns_server, every, http_server, redirect, refused_port, scripted
 
 SUMMARY_KEYS = [
@@ -107,11 +109,18 @@ def test_a_progress_bar_on_stderr_says_how_far_it_is_and_leaves_nothing(run_tool
     assert not {"\x1b", "\r"} & set(result.out)
 
 
-def test_the_live_line_of_a_slow_run_has_its_number_and_its_phase(run_tool):
-    waits = iter([0.3, 0, 1.8, 0])
-    with http_server({"/": lambda _: Reply(wait=next(waits))}) as server:
-        result = run_tool("--count", "4", *QUICK, server.url(), terminal="err", columns=60)
-    assert re.search(r"\r[^\r\n]*3 of 4[^\r\n]*wait [1-9]\.\d s", result.err), result.err
+def test_the_live_line_of_a_slow_run_has_its_number_and_its_phase(start_tool):
+    """The third run waits until that is shown."""
+
+    def answer(_):
+        shown = len(server.requests) != 3 or screen.shows(r"\r[^\r\n]*3 of 4[^\r\n]*wait [1-9]\.\d s")
+        return Reply(200 if shown else 404)
+
+    with Screen(60) as screen, http_server({"/": answer}) as server:
+        words = ("-f", "--count", "4", *QUICK, server.url())
+        process = start_tool(*words, stderr=screen.slave, env=TERMINAL)
+        process.communicate(timeout=2 * PATIENCE)
+    assert process.returncode == 0, screen.text
 
 
 # --- the waterfall --------------------------------------------------------------------------------
@@ -137,8 +146,8 @@ def test_the_report_of_a_series_fits_any_width(run_tool, columns, without):
 def test_one_run_decides_the_code_and_the_worst_reason_wins(call_tool):
     base = ["--metrics-only", "--count", "3", *QUICK]
     with http_server({"/": every(Reply(), Reply(500), Reply(wait=0.1))}) as server:
-        assert call_tool(*base, "--fail", "--slo", "wait=99", server.url()).code == 22
-        assert call_tool(*base, "--slo", "wait=99", server.url()).code == 4
+        assert call_tool(*base, "--fail", "--slo", "wait=50", server.url()).code == 22
+        assert call_tool(*base, "--slo", "wait=50", server.url()).code == 4
     ways = iter(["/loop", "/dead", "/fine"])
     with refused_port() as port:
         dead = redirect(f"http://127.0.0.1:{port}/")
@@ -257,20 +266,27 @@ def test_before_the_first_run_has_ended_a_signal_ends_the_program_and_says_where
 
 def test_a_second_signal_ends_it_while_nobody_reads(start_tool, tmp_path):
     """The pipe is full: the program is in the middle of writing, and the first signal cannot help it."""
-    path, asked = tmp_path / "out.json", 0
+    path = tmp_path / "out.json"
     path.write_text("old")
-    with http_server() as server:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(writing, bytes(1 << 16)):
+            pass
+    os.set_blocking(writing, True)
+    with http_server() as server, open(reading, "rb"), open(writing, "wb") as full:
         words = ("--metrics-only", "--count", "10000", *QUICK, "--json", path, server.url())
-        process = start_tool(*words)
-        while not 99 < asked == len(server.requests):  # until it is stuck
-            asked = len(server.requests)
-            time.sleep(1)
+        process = start_tool(*words, stdout=full)
+        while not server.requests:
+            time.sleep(0.01)
             assert process.poll() is None
+        time.sleep(0.5)  # until it writes of the first run; a signal before that ends it like this too
         process.send_signal(signal.SIGTERM)
         give_up = time.monotonic() + PATIENCE
         while process.poll() is None and time.monotonic() < give_up:
             time.sleep(0.15)  # one that comes too soon is the echo of the first
             process.send_signal(signal.SIGINT)
+        assert len(server.requests) == 1
     assert process.returncode == 143
     assert path.read_text() == "old", "what was measured had still to be written"
     assert os.listdir(tmp_path) == ["out.json"]
@@ -353,7 +369,7 @@ def test_what_slow_runs_and_error_pages_have_in_common_is_told_and_when_they_cam
     turns = [backend("a"), backend("b", wait=0.06), backend("d", 503)] * 9 + [backend("c", wait=0.6)] * 6
     with http_server({"/": every(*turns)}) as server:
         words = ("--count", "33", *QUICK, "--json", path, server.url())
-        result = run_tool(*words, columns=120, env={"PYTHONIOENCODING": "ascii"})
+        result = run_tool(*words, columns=120, env={"PYTHONIOENCODING": "ascii"}, within=first())
     statistics = result.json(path)["statistics"][0]
     found, by_status = statistics["slow"], statistics["by_status"]
     assert found["goes_with"] == {"name": "x-backend", "value": "c", "with": 6, "without": 0}

@@ -262,7 +262,7 @@ def test_the_panel_says_statistic_and_number_and_worst_run(call_tool, server):
 def test_the_last_step_is_each_run_s_own_whichever_its_number(call_tool):
     """The last steps wait, the redirects do not; of these one alone would keep the budget."""
     with http_server({"/": every(Reply(wait=0.1), redirect("/x")), "/x": Reply(wait=0.1)}) as server:
-        options = ["-L", "--metrics-only", "--count", "4", *QUICK, "--json", "-", "--slo", "wait.min=99"]
+        options = ["-L", "--metrics-only", "--count", "4", *QUICK, "--json", "-", "--slo", "wait.min=50"]
         result = call_tool(*options, server.url())
     [violation] = result.json()["summary"]["slo"]["violations"]
     assert (result.code, violation["key"], violation["run_number"]) == (4, "wait.min", None)

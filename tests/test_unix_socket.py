@@ -81,16 +81,15 @@ def test_open_files_that_the_server_hands_over_are_not_taken(folder):
 
     def script(peer: Peer) -> None:
         peer.read_request()
-        with open(os.devnull, "rb") as file:
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file.fileno()] * 3))]
-            peer.sock.sendmsg([b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"], rights)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file.fileno()] * 3))]
+        peer.sock.sendmsg([b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"], rights)
 
-    with scripted(script, host=f"{folder}/s") as local:
-        here("--unix-socket", local.host, "http://a/")
-        before = len(os.listdir("/proc/self/fd"))
-        for _ in range(3):
+    (folder / "handed").touch()
+    with open(folder / "handed", "rb") as file, scripted(script, host=f"{folder}/s") as local:
+        for _ in range(4):
             assert only_step(here("--unix-socket", local.host, "http://a/"))["response"]["bytes"] == 5
-        assert len(os.listdir("/proc/self/fd")) == before
+        links = (f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd"))
+        assert sum(os.path.exists(link) and os.path.samefile(link, file.name) for link in links) == 1
 
 
 # --- TLS -------------------------------------------------------------------------------------------

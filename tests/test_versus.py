@@ -134,9 +134,9 @@ def test_a_side_or_round_that_was_not_measured_is_not_compared(start_tool, tmp_p
         out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     told, document = flat(out.decode()), json.loads(path.read_text())
-    assert re.search(
-        rf"Stopped after {answered} of {9 * len(names)} runs; [A-H] was stopped in wait after ", told
-    )
+    # On a busy machine the request is there before its sender has noted that it is connected.
+    where = "[A-H] was stopped in (connect|wait) after "
+    assert re.search(rf"Stopped after {answered} of {9 * len(names)} runs; {where}", told)
     assert (len(document["runs"]), document["initial_url"]) == (answered, first)
     there = {target[1].upper() for target in asked[:answered]}
     compared = sorted(there - {"A"}) if "A" in there else []

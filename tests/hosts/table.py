@@ -28,7 +28,7 @@ class Host(NamedTuple):
     @property
     def patience(self) -> int:
         """Seconds after which a run is killed: the host may be emulated, and this machine busy."""
-        return 240 if self.emulated else 20
+        return 240 if self.emulated else 60
 
 
 def find_hosts(folder: Path) -> list[Host]:
