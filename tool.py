@@ -19,7 +19,7 @@ The way of a request through this file, which is read from top to bottom:
      5 Local files     12 Failures       what errors of the system, of TLS and of lookups mean, in words
      6 Budgets         13 Lookup         names to addresses
      7 Names, routes   14 Streams        bytes with their time of arrival, over a socket or TLS
-                       15 TLS contexts   one for each role
+                       15 TLS contexts   whom to trust, and what to show
                        16 Messages       reading and writing HTTP/1.1; what responses claim
                        17 Exchanges      one request and its response; 18 HTTP/2: the same, through h2
                        19 Hops           tcp, TLS, unix sockets; 20 Proxies: CONNECT, SOCKS5
@@ -4116,7 +4116,7 @@ class TlsStream(Stream):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 15. TLS contexts. One for each role of TLS in a run, so that a proxy never gets what is for the target.
+# 15. TLS contexts. One shows the client certificate, to targets that may see it, never to a proxy.
 def load_store(context: ssl.SSLContext, options: Options) -> None:
     """Trust the certificates of --cacert, those of SSL_CERT_FILE, or the system's; raises UsageError where
     one of them cannot be read. OpenSSL itself says nothing of that, and then trusts nobody.
@@ -4185,51 +4185,47 @@ def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
     return context
 
 
-def target_role(url: Url, options: Options) -> str:
-    """Return the role of TLS with a target: the client certificate is for the first URL's origin alone."""
-    ours = options.identity and url.origin == options.request.url.origin
-    return "tls with certificate" if ours else "tls"
+def shown_identity(url: Url, options: Options) -> Identity | None:
+    """Return the client certificate that a target may see: it is for the first URL's origin alone."""
+    return options.identity if url.origin == options.request.url.origin else None
 
 
 class TlsContexts:
-    """The contexts of a run by role: "tls" for the target, "tls with certificate" for a target that may see
-    the client certificate, "proxy tls". Each is made once, in a thread: while OpenSSL reads the CA store
-    there, the main thread can import what else is needed (with Python 3.11, not with 3.9).
+    """The contexts of a run, by the client certificate that they show. Each is made once, in a thread: while
+    OpenSSL reads the CA store there, the main thread imports what else is needed (Python 3.11, not 3.9).
     """
 
     def __init__(self, options: Options, take_store: TakeStore = lambda: None) -> None:
         self._options = options
         self._take_store = take_store
-        self._makers: dict[str, Worker] = {}
+        self._makers: dict[Identity | None, Worker] = {}
 
-    def start(self, role: str) -> None:
-        """Begin to make the context of a role."""
-        if role not in self._makers:
-            self._makers[role] = Worker(partial(self._make, role))
+    def start(self, identity: Identity | None) -> None:
+        if identity not in self._makers:
+            self._makers[identity] = Worker(partial(self._make, identity))
 
-    def _make(self, role: str) -> ssl.SSLContext:
+    def _make(self, identity: Identity | None) -> ssl.SSLContext:
         optional("hashlib")  # for `parse_certificate`: nothing is imported once the clock runs
         context = build_context(self._options, self._take_store)
         if ssl.OPENSSL_VERSION_INFO >= (3, 2):  # `HandshakeTap` reads no CompressedCertificate (RFC 8879)
             context.options |= 3 << 32  # SSL_OP_NO_TX_CERTIFICATE_COMPRESSION, …_RX_…
-        if role == "tls with certificate":
-            assert self._options.identity
-            load_identity(context, self._options.identity)
+        if identity:
+            load_identity(context, identity)
             context.post_handshake_auth = True
         return context
 
-    def get(self, role: str, protocols: Sequence[str]) -> ssl.SSLContext:
-        """Return a role's context, to offer these protocols (ALPN); raises UsageError, also when late."""
-        self.start(role)
-        maker, seconds = self._makers[role], self._options.max_time
-        if role != "tls with certificate" and not self._options.environ.get("SSL_CERT_FILE"):
+    def get(self, identity: Identity | None, protocols: Sequence[str]) -> ssl.SSLContext:
+        """Return a context that offers these protocols (ALPN); raises UsageError, also when it is late."""
+        self.start(identity)
+        maker, seconds = self._makers[identity], self._options.max_time
+        if not (identity or self._options.environ.get("SSL_CERT_FILE")):
             seconds = max(seconds, START_PATIENCE)
         maker.wait_for(seconds)
         if not maker.done:
             files = "--cert, --key and SSL_CERT_FILE"
             raise UsageError(f"the certificates could not be read within {seconds:g} s: look at {files}")
         if maker.crash:
-            del self._makers[role]  # a later run may have the room that this one lacks
+            del self._makers[identity]  # a later run may have the room that this one lacks
             raise maker.crash
         context: ssl.SSLContext = maker.result
         context.set_alpn_protocols(list(protocols))  # for this step: TLS objects that exist keep their own
@@ -5535,11 +5531,11 @@ class Tls(Hop):
         self.proxy = proxy
         if proxy is None:
             self.phase, self.place = "tls", self.request.url.place
-            role, protocols = target_role(self.request.url, setup.options), setup.protocols
+            identity, protocols = shown_identity(self.request.url, setup.options), setup.protocols
         else:
             self.place = proxy.host, proxy.port
-            role, protocols = "proxy tls", ("http/1.1",)
-        self.stream = TlsStream(setup.contexts.get(role, protocols), server_name(self.place[0]))
+            identity, protocols = None, ("http/1.1",)
+        self.stream = TlsStream(setup.contexts.get(identity, protocols), server_name(self.place[0]))
         if not proxy:
             self.log.cert_notes = self.stream.tap.happened
 
@@ -10389,7 +10385,7 @@ def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store:
     warn(options, *options.warnings)
     contexts = TlsContexts(options, take_store)
     if options.request.url.secure:
-        contexts.start(target_role(options.request.url, options))
+        contexts.start(options.identity)
     # What is needed after the clock has started, when the archive may have been replaced.
     if options.exports:
         optional("json")
@@ -10397,10 +10393,9 @@ def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store:
         has_rich()
     pool = ConnectionPool(contexts, options)
     for number, side in enumerate(options.sides):  # so that a UsageError is raised now, not in a later run
-        url = side.options.request.url
         try:
-            if url.secure:
-                pool.contexts(side.name).get(target_role(url, side.options), ("http/1.1",))
+            if side.options.request.url.secure:
+                pool.contexts(side.name).get(side.options.identity, ("http/1.1",))
         except UsageError as error:
             raise UsageError(f"--versus {number}: {error.message}" if number else error.message) from None
     return run_series(options, pool)
