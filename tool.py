@@ -5632,16 +5632,6 @@ class Tunnel(Hop):
         return below
 
 
-def negotiate_socks5(socks: Any, connection: socket.socket, proxy: Proxy, place: tuple[str, int]) -> None:
-    """Have PySocks negotiate over a connected socket; raises OSError, its own socks.ProxyError among them."""
-    # PySocks has a class of sockets of its own: it gets another descriptor of the same connection.
-    shared = os.dup(connection.fileno())
-    with socks.socksocket(connection.family, connection.type, connection.proto, shared) as negotiator:
-        login = proxy.username, proxy.password
-        negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, proxy.kind.resolves, *login)
-        negotiator._negotiate_SOCKS5(*place)  # without connect(), which would dial too
-
-
 class Socks5(Hop):
     """A way through a SOCKS5 proxy: PySocks negotiates with it, and does the sending meanwhile."""
 
@@ -5660,11 +5650,17 @@ class Socks5(Hop):
 
     def open(self, below: Stream) -> Stream:
         assert isinstance(below, SocketStream)
-        place = (self._target.partition("%")[0], self.place[1])  # a zone means nothing on another machine
-        try:
-            negotiate_socks5(self._socks, below.socket, self.proxy, place)
-        except self._socks.ProxyError as error:
-            raise explain_socks5(error, self.proxy, self.asks_resolver) from None
+        socks, proxy, connection = self._socks, self.proxy, below.socket
+        # PySocks has a class of sockets of its own: it gets another descriptor of the same connection.
+        shared = os.dup(connection.fileno())
+        with socks.socksocket(connection.family, connection.type, connection.proto, shared) as negotiator:
+            login = proxy.username, proxy.password
+            negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, proxy.kind.resolves, *login)
+            host = self._target.partition("%")[0]  # a zone means nothing on another machine
+            try:
+                negotiator._negotiate_SOCKS5(host, self.place[1])  # without connect(), which would dial too
+            except socks.ProxyError as error:
+                raise explain_socks5(error, proxy, self.asks_resolver) from None
         self.opened_at = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
         return below
 
@@ -9717,9 +9713,8 @@ def terminal_width(stream: Any) -> int:
 
 def choose_width(stream: Any, environ: Mapping[str, str]) -> int:
     """Return the columns to draw in: COLUMNS, else the terminal's, else 80; never fewer than 60."""
-    columns = environ.get("COLUMNS", "")
-    given = re.fullmatch(r"[1-9][0-9]{0,3}", columns)
-    return max(NARROWEST, int(columns) if given else terminal_width(stream))
+    columns = parse_digits(environ.get("COLUMNS", ""), most=9999)
+    return max(NARROWEST, columns or terminal_width(stream))
 
 
 def fold(text: str, width: int) -> list[str]:
@@ -9753,10 +9748,8 @@ class Painter:
         self._stream.write("".join(begin_with_own(line.rstrip()) + "\n" for line in lines))
 
     def _draw(self, block: Any) -> Any:
-        drawers: dict[type, Callable[[Any], Any]]
-        drawers = {Fields: self._fields, Table: self._table, Panel: self._panel}
-        draw = drawers.get(type(block)) or self._indented
-        return draw(block)
+        drawers: dict[type, Any] = {Fields: self._fields, Table: self._table, Panel: self._panel}
+        return drawers.get(type(block), self._indented)(block)
 
     def _printable(self, text: str) -> str:
         """Return a text as the stream can show it, the rest as escapes, before anything is laid out."""

@@ -8,6 +8,7 @@ import re
 import threading
 import unicodedata
 
+from checks import flat
 from conftest import PATIENCE, open_terminal
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
@@ -22,6 +23,14 @@ def cells(text: str) -> int:
 def lines_of(text: str) -> list[str]:
     """Split what a terminal was sent into lines without colours."""
     return SGR.sub("", text).split("\n")
+
+
+def fields_of(text: str, label: str) -> list[str]:
+    """Return what stands behind a label, in one line each."""
+    lines = SGR.sub("", text).replace("\r", "")
+    return [
+        flat(found) for found in re.findall(rf"^  {label} +(.*\n(?: {{15}}\S.*\n)*)", lines, re.MULTILINE)
+    ]
 
 
 TERMINAL = {"TERM": "xterm-256color"}

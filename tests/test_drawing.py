@@ -8,13 +8,11 @@ import re
 
 import pytest
 
-from checks import flat
 from conftest import has
 from inside import tool
-from screens import SGR, lines_of
+from screens import SGR, fields_of, lines_of
 from servers import Reply, http_server, redirect, refused_port
 
-SIDE = re.compile("[│|]")
 TERM_256, TERM_16 = {"TERM": "xterm-256color"}, {"TERM": "xterm"}
 PALE = {"PYTHONIOENCODING": "ascii"}
 
@@ -28,7 +26,7 @@ def rows_of(text: str, first: str) -> dict[str, list[str]]:
     for line in (line.rstrip("\r") for line in lines_of(text)):
         if re.fullmatch("-+(?:  -+)+", line):
             places = [match.span() for match in re.finditer("-+", line)]
-        row = [cell[1:-1] for cell in SIDE.split(line)[1:-1]] or [
+        row = [cell[1:-1] for cell in re.split("[│|]", line)[1:-1]] or [
             line.ljust(120)[slice(*place)] for place in places
         ]
         if row and re.fullmatch(first, row[0].strip()):
@@ -39,14 +37,6 @@ def rows_of(text: str, first: str) -> dict[str, list[str]]:
 def phase_rows(text: str) -> dict[str, list[str]]:
     """Return the cells of a waterfall's rows: duration, bar."""
     return rows_of(text, "dns|connect|tls|wait|xfer|ttfb|total")
-
-
-def fields_of(text: str, label: str) -> list[str]:
-    """Return what stands behind a label, in one line each."""
-    lines = SGR.sub("", text).replace("\r", "")
-    return [
-        flat(found) for found in re.findall(rf"^  {label} +(.*\n(?: {{15}}\S.*\n)*)", lines, re.MULTILINE)
-    ]
 
 
 def us(step, key: str) -> int | None:

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from checks import flat
 from inside import here, only_step
+from screens import fields_of
 from servers import Reply, every, http_server, redirect, scripted, sending
 
 
@@ -182,22 +182,16 @@ NGINX_SAYS = "400 Bad Request The plain HTTP request was sent to HTTPS port <ngi
 HTML, JSON = ("Content-Type", "text/html; charset=utf-8"), ("Content-Type", "application/problem+json")
 
 
-def pages(result):
-    """Return what the rows `It says` of a report say."""
-    found = re.findall(r"^  It says +(.*\n(?: {15}\S.*\n)*)", result.out, re.MULTILINE)
-    return [flat(each) for each in found]
-
-
 def says(call_tool, reply, *arguments):
     with http_server({"/": reply}) as server:
-        return pages(call_tool(*arguments, server.url()))
+        return fields_of(call_tool(*arguments, server.url()).out, "It says")
 
 
 def test_an_error_page_in_chunks_says_why_without_tags(call_tool):
     head = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n"
     body = b"".join(b"1\r\n%c\r\n" % each for each in NGINX) + b"0\r\n\r\n"
     with scripted(sending(head + body)) as server:
-        assert pages(call_tool(server.url())) == [NGINX_SAYS]
+        assert fields_of(call_tool(server.url()).out, "It says") == [NGINX_SAYS]
 
 
 def test_an_answer_that_expect_refuses_says_why(call_tool):

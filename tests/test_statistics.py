@@ -120,22 +120,20 @@ BY_CLOCK = [20_000] * 12 + [90_000] + [20_000] * 13 + [90_000]
         ([1000] * 6 + [10**9], None, None),  # seven runs
         ([20_000] * 19 + [10], None, None),  # quick ones are not told
         ([90_000, *[20_000] * 12, *[90_000] * 3, *[20_000] * 4], [[1], [14, 15, 16]], None),
-        ([56_000, 57_000, 86_000, 55_000] * 10, [[run] for run in range(3, 41, 4)], (4, 4)),
-        ([86_000, 55_000] * 10, [[run] for run in range(1, 20, 2)], (2, 2)),
+        ([56_000, 57_000, 86_000, 55_000] * 10, [[run] for run in range(3, 41, 4)], (4, 4e6)),
+        ([86_000, 55_000] * 10, [[run] for run in range(1, 20, 2)], (2, 2e6)),
         ([86_000, 55_000] * 9, None, None),  # 18 runs are no two groups
         ([20_000, 24_900] * 20, None, None),  # 4.9 ms apart
         ([20_000, 23_000, 26_000, 29_000, 32_000, 41_000] * 6, None, None),  # less than three spreads
-        (BY_CLOCK * 3, [[13], [27], [40], [54], [67], [81]], (None, 14)),
+        (BY_CLOCK * 3, [[13], [27], [40], [54], [67], [81]], (None, 14e6)),
     ],
 )  # fmt: skip
 def test_streaks_of_slow_runs_and_their_rhythm(values, streaks, every):
     """One run a second."""
     slow = tool.find_slow(made(values))
     assert (slow and [[each.turn.number for each in streak] for streak in slow.streaks]) == streaks
-    number, seconds = every or (None, None)
     if slow:
-        rhythm = slow.rhythm and (slow.rhythm.every_runs, slow.rhythm.every_us)
-        assert rhythm == (every and (number, seconds * 1e6))
+        assert (slow.rhythm and (slow.rhythm.every_runs, slow.rhythm.every_us)) == every
 
 
 def test_runs_between_which_none_is_good_make_no_rhythm():

@@ -108,11 +108,10 @@ def test_the_status_line_names_the_phase_that_hangs(start_tool, tmp_path, phase,
 
 def test_a_terminal_that_takes_no_more_is_left_alone():
     """Of a job in the background `stty tostop` may make every write fail, as a closed stream does."""
-    with Screen(80) as screen:
-        with open(os.dup(screen.slave), "w") as stream:
-            status = tool.StatusLine(stream, TERMINAL)
-        status.draw("wait")
-        status.clear()
+    with Screen(80) as screen, open(os.dup(screen.slave), "w") as stream:
+        status = tool.StatusLine(stream, TERMINAL)
+    status.draw("wait")
+    status.clear()
     assert screen.text == "" and not status.ready
 
 
