@@ -851,7 +851,7 @@ class Evidence(NamedTuple):
     ended: Counters | None = None
     connected_us: int | None = None  # from the end of dns until TCP was connected
     request_bytes: int = 0
-    sent_whole: bool = False  # the kernel took the last byte of the request
+    sent_whole: bool = False  # the request had left, the answer waited for it
     # The phase; how long (us) bytes waited there for a late segment; False where it may have been shorter.
     gaps: tuple[tuple[str, int, bool], ...] = ()
     pause: Pause = Pause(0, 0)  # the longest one from the first byte on
@@ -6108,7 +6108,9 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
         phase, begun = history.phase_at(until)
         gaps.append((phase, (until - max(since, begun)) // 1000, dated))
     counters = {field: parse_tcp_info(info) for field, info in history.tcp_info.items()}
-    ended = counters.get("ended")
+    answered, ended = counters.get("answered"), counters.get("ended")
+    at_start = counters.get("connected") if history.kept else JUST_CONNECTED
+    taken = (answered and answered.since(at_start, "acknowledged")) or math.inf  # 0: no kernel tells
     if ended and history.phase == "xfer" and history.error:
         # The pause before the failure is as the kernel counts it, in ticks, but never longer than xfer.
         pause = max(pause, Pause(min(ended.quiet_us, timing.xfer or 0), history.received))
@@ -6116,7 +6118,8 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
         **counters,
         connected_us=connected,
         request_bytes=exchange.request_bytes if exchange else 0,
-        sent_whole=history.sent is not None,
+        # What the kernel has taken may still wait here, or for the other side, when that answers.
+        sent_whole=history.sent is not None and taken >= len((exchange and exchange.request.body) or b""),
         gaps=tuple(gaps),
         pause=pause,
         held_us=exchange.held_ns(history.stopped or 0) // 1000 if exchange else 0,
@@ -9068,7 +9071,8 @@ def response_rows(step: Step, include: bool) -> Iterator[Row]:
         if spent <= step.timing.send:  # the kernel does not tell, or in ticks that are too long
             spent, how = step.timing.send, "sent"
         body = amount_text(len(step.request.body), None, spent if whole else None)
-        how = f"{how} in {time_text(spent, 2)} of the wait" if whole else "not sent whole"
+        unsent = f"not sent whole{' before the answer' if response else ''}"
+        how = f"{how} in {time_text(spent, 2)} of the wait" if whole else unsent
         yield "Request", f"body of {body}, {how}"
     if response:
         body = amount_text(step.body_bytes, response.get("content-encoding"), step.timing.xfer)
