@@ -851,7 +851,7 @@ class Evidence(NamedTuple):
     ended: Counters | None = None
     connected_us: int | None = None  # from the end of dns until TCP was connected
     request_bytes: int = 0
-    sent_whole: bool = False  # the request had left, the answer waited for it
+    sent_whole: bool = False  # it had left, and the answer waited for it: what buffers hold here has not
     # The phase; how long (us) bytes waited there for a late segment; False where it may have been shorter.
     gaps: tuple[tuple[str, int, bool], ...] = ()
     pause: Pause = Pause(0, 0)  # the longest one from the first byte on
@@ -6118,7 +6118,6 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
         **counters,
         connected_us=connected,
         request_bytes=exchange.request_bytes if exchange else 0,
-        # What the kernel has taken may still wait here, or for the other side, when that answers.
         sent_whole=history.sent is not None and taken >= len((exchange and exchange.request.body) or b""),
         gaps=tuple(gaps),
         pause=pause,
@@ -7473,8 +7472,7 @@ def upload(case: Case) -> Found:
     size = min(case.evidence.request_bytes, case.grown("acknowledged", *MARKS["wait"]))
     took = min(busy, case.sending("wait")) - case.limited - case.held - case.resend_cost("wait")
     trip = case.trip("wait")
-    least = trip + max(SLOW_US, SLOW_TRIPS * trip)
-    if size > case.segment and took >= max(least, case.wait / 2):
+    if size > case.segment and took >= max(trip + max(SLOW_US, SLOW_TRIPS * trip), case.wait / 2):
         text = f"sending {size_text(size)} took {length_text(took)}: {rate_text(size, took)}"
         cause = "this machine's way out or the path"
         if not case.lossy_line_time and took < case.trips("wait") + WORTH_US:
@@ -7614,8 +7612,7 @@ def chain_findings(run: Run) -> tuple[Finding, ...]:
     total = before + run.steps[-1].timing.total
     if before < max(WORTH_US, CHAIN_SHARE * total):
         return ()
-    count = len(run.steps) - 1
-    text = f"{plural(count, 'redirect', 'a')} took {time_text(before)} of {time_text(total)}"
+    text = f"{plural(len(run.steps) - 1, 'redirect', 'a')} took {time_text(before)} of {time_text(total)}"
     return (Finding("redirects", None, before, "seen", text + run.loop),)
 
 
@@ -7637,8 +7634,7 @@ def failed_where(failure: Failure) -> str:
 
 def label_of(step: Step) -> str:
     """Say how a run ended, by its last step."""
-    error = step.error
-    return f"failed {failed_where(error)}" if error else str(step.status)
+    return f"failed {failed_where(step.error)}" if step.error else str(step.status)
 
 
 def outcome_of(step: Step) -> str:
@@ -8034,11 +8030,12 @@ def status_text(state: RunState) -> str:
 def stop_text(state: RunState | None) -> str:
     """Say where a run was when it was stopped; nothing before its clock started."""
     history = state and state.current and state.current.log.copy()
-    if not (state and history and history.start and state.started):
+    if not (state and state.current and history and history.start and state.started):
         return ""
     text = f"stopped in {history.phase} after {length_text((time.perf_counter_ns() - state.started) / 1000)}"
     peer = history.dials[-1].peer if history.dials else None
-    return f"{text} ({peer.ip} port {peer.address[1]})" if peer else text
+    whose = ", the proxy" if state.current.route.proxy else ""
+    return f"{text} ({peer.ip} port {peer.address[1]}{whose})" if peer else text
 
 
 def run_text(report: Report) -> str:
@@ -9071,8 +9068,7 @@ def response_rows(step: Step, include: bool) -> Iterator[Row]:
         if spent <= step.timing.send:  # the kernel does not tell, or in ticks that are too long
             spent, how = step.timing.send, "sent"
         body = amount_text(len(step.request.body), None, spent if whole else None)
-        unsent = f"not sent whole{' before the answer' if response else ''}"
-        how = f"{how} in {time_text(spent, 2)} of the wait" if whole else unsent
+        how = f"{how} in {time_text(spent, 2)} of the wait" if whole else "not sent whole in the wait"
         yield "Request", f"body of {body}, {how}"
     if response:
         body = amount_text(step.body_bytes, response.get("content-encoding"), step.timing.xfer)

@@ -90,14 +90,17 @@ def test_the_status_line_fits_and_leaves_nothing_behind(start_tool, mode, column
 
 @pytest.mark.parametrize(
     ("phase", "url", "where"),
-    [("dns", "http://slow.test/", ""), ("connect", "http://127.0.0.1:{port}/", " (127.0.0.1 port {port})")],
+    [
+        ("dns", "http://slow.test/", ""),
+        ("connect", "http://a.test/ -x 127.0.0.1:{port}", " (127.0.0.1 port {port}, the proxy)"),
+    ],
 )
 def test_the_status_line_names_the_phase_that_hangs(start_tool, tmp_path, phase, url, where):
     """Ctrl-C wipes it out, and says where the run was."""
     with black_hole() as port, dns_server({"slow.test": None}) as names, Screen(80) as screen:
         within = with_resolver(names.address, tmp_path) if phase == "dns" else []
-        words = ("--compact", url.format(port=port))
-        process = start_tool(*words, stderr=screen.slave, env=TERMINAL, within=within)
+        words = url.format(port=port).split()
+        process = start_tool("--compact", *words, stderr=screen.slave, env=TERMINAL, within=within)
         assert screen.shows(f"step 1: {phase} "), screen.text
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
