@@ -1357,10 +1357,8 @@ def read_file(path: str, limit: int = MAX_FILE) -> bytes:
 
 @cache
 def read_local(option: str, path: str, seconds: float, limit: int = MAX_FILE) -> bytes:
-    """Read what an `option` names; raises UsageError, also where that takes longer than some seconds, or
-    OSError when a limit of this machine forbids it.
-
-    The cache is for pipes that several sides name: a second reading would give nothing.
+    """Read what an `option` names, once: a pipe that several sides name gives nothing more. Raises UsageError,
+    also where it takes longer than some seconds, or OSError when a limit of this machine forbids it.
     """
     reader = Worker(partial(read_file, path, limit))
     reader.wait_for(seconds)
@@ -1975,10 +1973,8 @@ def forms_of(secret: str) -> set[str]:
 
 
 def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
-    """Arrange credentials for a search. One that has True beside it is masked even when it is short.
-
-    A long one is masked everywhere, also in the middle of a word. One of less than MIN_SECRET characters is
-    masked as a whole word: the password `abc` in abc and :abc@, not in abcd.
+    """Arrange credentials for a search. A shorter one than MIN_SECRET is masked if it has True beside it, and
+    as a whole word: the password `abc` in abc and :abc@, not in abcd.
     """
     long: set[str] = set()
     short: set[str] = set()
@@ -3057,14 +3053,6 @@ def parts_of(element: Der) -> list[Der]:
     return parts
 
 
-def der_serial(element: Der) -> str:
-    """Return a serial number in hexadecimal; it may be negative (RFC 5280 section 4.1.2.2)."""
-    number = int.from_bytes(element.content, "big", signed=True)
-    digits = f"{abs(number):X}"
-    digits = digits.zfill(len(digits) + len(digits) % 2)  # whole bytes, as OpenSSL shows them
-    return f"-{digits}" if number < 0 else digits
-
-
 def der_time(element: Der) -> datetime.datetime | None:
     """Read UTCTime or GeneralizedTime (RFC 5280 section 4.1.2.5); None for what is neither."""
     text = decode(element.content)
@@ -3128,7 +3116,7 @@ def parse_certificate(der: bytes) -> Certificate:
             common_name=dict(der_name(subject)).get("CN"),  # the last one, if any
             names=alternative_names(extensions[0]) if extensions else (),
             issuer=name_text(issuer),
-            serial=der_serial(serial),
+            serial=serial.content.hex().upper().removeprefix("00") or "00",  # a zero before it is its sign
             not_before=begin,
             not_after=end,
             sha256=digest,
