@@ -1357,7 +1357,7 @@ def read_file(path: str, limit: int = MAX_FILE) -> bytes:
 
 @cache
 def read_local(option: str, path: str, seconds: float, limit: int = MAX_FILE) -> bytes:
-    """Read what an `option` names, once: a pipe that several sides name gives nothing more. Raises UsageError,
+    """Read what an `option` names, once: a pipe that several sides name gives no more. Raises UsageError,
     also where it takes longer than some seconds, or OSError when a limit of this machine forbids it.
     """
     reader = Worker(partial(read_file, path, limit))
