@@ -298,5 +298,5 @@ def test_ten_thousand_runs_are_summed_up_in_seconds_whatever_a_server_sends():
     summary = tool.Summary(samples)
     found = tool.statistics_document(summary)
     assert (found["slow"]["pattern"], len(found["by_status"])) == (None, 201)
-    assert time.process_time() - begun < 6
+    assert time.process_time() - begun < 20, "1 to 3 s; what is not linear takes minutes"
     assert tool.side_cells(summary, NOW)["Status"] == "200, 400, 401, 402, 403, 404, 405, 406, …"
