@@ -125,7 +125,7 @@ CAUSES = {
             "sending 117.3 KB took 6",
             " 1.5 Mbit/s, this machine's way out or the path",
         ),
-        rules=(*drop("up", times=2), Rule("up", "any", 0, "rate", 200_000)),
+        rules=(*drop("up", times=2), Rule("up", "any", 0, "rate", 194_000)),
         upload=120_000,
     ),
     "a small one on a slow line": Cause(
@@ -456,8 +456,11 @@ def test_healthy_uploads_slow_lines_and_kept_connections_are_not_said_to_be_ill(
     body.write_bytes(b"x" * 10_000_000)
     lab.misses(*KNOWN - HEALTHY, ask=lambda: lab.read("-d", f"@{body}", url + "/"))
     body.write_bytes(b"x" * 500_000)
-    found = lab.misses(*KNOWN - HEALTHY, ask=lambda: lab.read("-d", f"@{body}", url + "/"))
-    assert re.fullmatch("sending 488.4 KB took 1.* Mbit/s, in round trips of 2.* ms", found["upload"]["text"])
+    told = "sending 488.4 KB took 1.* Mbit/s, in round trips of 2.* ms"
+    lab.agree(
+        lambda found: set(found) != {"upload"} or not re.fullmatch(told, found["upload"]["text"]),
+        lambda: lab.read("-d", f"@{body}", url + "/"),
+    )
     lab.way.change(rules=[Rule("down", "any", 0, "rate", 125_000)])
     lab.misses(*KNOWN - HEALTHY, ask=lambda: lab.read(url + "/body"))
     lab.misses(*KNOWN - HEALTHY, ask=lambda: read_warm(lab, url + "/body"))
