@@ -4859,14 +4859,14 @@ def import_h2() -> bool:
 
     if "h2.connection" in sys.modules:
         return True
-    logger = SimpleNamespace(debug=lambda *_: None)
-    logging = SimpleNamespace(getLogger=lambda _: logger)
+    logging = SimpleNamespace(getLogger=lambda _: SimpleNamespace(debug=lambda *_: None))
     dataclasses = SimpleNamespace(dataclass=lambda **_: plain_dataclass)
     stand_ins = {"logging": logging, "dataclasses": dataclasses}
     if optional("h2.connection", stand_ins):
         return True
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("h2", "hpack", "hyperframe")]:
-        sys.modules.pop(name)
+    for name in [*sys.modules]:  # a copy: the thread that makes a TLS context imports, too
+        if name.partition(".")[0] in ("h2", "hpack", "hyperframe"):
+            sys.modules.pop(name)
     return optional("h2.connection") is not None
 
 
