@@ -6092,9 +6092,9 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
         phase, begun = history.phase_at(until)
         gaps.append((phase, (until - max(since, begun)) // 1000, dated))
     counters = {field: parse_tcp_info(info) for field, info in history.tcp_info.items()}
-    answered, ended = counters.get("answered"), counters.get("ended")
-    at_start = counters.get("connected") if history.kept else JUST_CONNECTED
-    taken = (answered and answered.since(at_start, "acknowledged")) or math.inf  # 0: no kernel tells
+    ended, at_start = counters.get("ended"), counters.get("connected") if history.kept else JUST_CONNECTED
+    last = counters.get("answered") or ended
+    taken = (last and last.since(at_start, "acknowledged")) or math.inf  # 0: no kernel tells
     if ended and history.phase == "xfer" and history.error:
         # The pause before the failure is as the kernel counts it, in ticks, but never longer than xfer.
         pause = max(pause, Pause(min(ended.quiet_us, timing.xfer or 0), history.received))
