@@ -5665,7 +5665,7 @@ class Way:
     """
 
     def __init__(self, setup: Setup, idle: Way | None = None) -> None:
-        self._log, self._is_open = setup.log, idle is not None
+        self._log = setup.log
         if idle is None:
             self._stream = Stream()
             self._hops = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
@@ -5698,7 +5698,7 @@ class Way:
         connection.setblocking(True)
         self._stream.records_left = math.inf
         # What holds for the connection, not for that request alone.
-        self._log.connected = before.connected
+        self._log.kept, self._log.connected = True, before.connected
         self._log.tls, self._log.cert_notes = before.tls, before.cert_notes
         for hop in self._hops:
             hop.log = self._log
@@ -5709,7 +5709,7 @@ class Way:
     def go(self, lookups_only: bool = False) -> None:
         """Look up all names, open the hops, do the exchange. A failure goes to the log, explained."""
         try:
-            if not self._is_open:
+            if not self._log.kept:
                 self._look_up()
             if lookups_only:
                 self._log.stopped = time.perf_counter_ns()
@@ -5728,8 +5728,7 @@ class Way:
 
     def _ask(self) -> None:
         """Open the hops, unless they are open, and do the exchange."""
-        if self._is_open:
-            self._log.kept = True
+        if self._log.kept:
             self._stream.begin(self._exchange.to_send)
         else:
             self._open()
