@@ -1232,10 +1232,7 @@ def shown_words(text: str, secrets: Secrets) -> str:
 # By record, the fields that `masked` leaves alone: they hold no words of the other side, or `shown_url`,
 # `shown_words` and the like have masked these.
 OWN_TEXT = {
-    "Step": (
-        *("url", "request", "sent_headers", "route", "error", "span_id", "expected", "notes", "turn"),
-        "findings",
-    ),
+    "Step": "url request sent_headers route error span_id expected notes turn findings".split(),
     "Network": ("peer", "addresses", "reuse_refused", "local_ip", "interface"),
     "Attempt": ("ip", "error"),
     "Certificate": ("sha256",),
