@@ -17,6 +17,7 @@ from typing import Any, Callable, NamedTuple
 
 from conftest import Result
 from inside import here
+from paths import going_first
 from servers import Peer, Server, scripted
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -204,5 +205,5 @@ def conversing(authority: Any, script: Callable[[Conversation], Any], **settings
 
 def converse(authority: Any, script: Callable[[Conversation], Any], *arguments: Any) -> Result:
     """Run the program against an HTTP/2 script."""
-    with conversing(authority, script) as server:
+    with conversing(authority, script) as server, going_first():
         return here("-m", "60", "--cacert", authority.file, *arguments, server.url())

@@ -6,6 +6,7 @@ reason and its hint, and the JSON document with its times.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from checks import flat
 from conftest import PATIENCE, has
+from paths import going_first
 from servers import SERVFAIL, Peer, black_hole, dns_server, http_server, refused_port, scripted, sending
 
 NOT_WORDS = re.compile(
@@ -45,7 +47,8 @@ def fail(run: Callable[..., Any], *arguments: Any, drawn: bool = False, **settin
     The report is the compact line, or the waterfall if `drawn`.
     """
     mode = [] if drawn else ["--compact"]
-    result = run("--json", "-", *mode, *arguments, **settings)
+    with going_first() if SOON[0] in arguments else contextlib.nullcontext():
+        result = run("--json", "-", *mode, *arguments, **settings)
     assert result.code == 75, (result.code, result.err)
     step = result.json()["steps"][-1]
     error = step["error"]

@@ -8,6 +8,7 @@ import pytest
 
 from checks import check_usage_error, flat
 from inside import failure, here, only_step, tool
+from paths import going_first
 from relays import relay_proxy, socks_request
 from servers import Reply, dns_server, http_server, redirect, refused_port, scripted, sending
 
@@ -86,6 +87,7 @@ def test_a_delay_is_found_in_its_phase_on_every_road(authority, tls, road, targe
     with (
         http_server({"/": reply}, tls=secured, tls_delay=late["tls"]) as server,
         relay_proxy(road, server, late["connect"], tls if road == "https" else None) as (proxy, _),
+        going_first(),
     ):
         timing = only_step(here("--cacert", authority.file, "-x", proxy, server.url()))["timing"]
     assert timing[f"{phase}_ms"] >= DELAY * 500, timing

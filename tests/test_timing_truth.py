@@ -155,7 +155,7 @@ def test_what_comes_while_the_program_is_stopped_has_come(start_tool):
         peer.wait(DELAY)  # until the kernel has begun to note such times, if nobody else wants them
         os.kill(process, signal.SIGSTOP)
         peer.send(f"{OK}{EMPTY}")
-        peer.wait(DELAY)
+        peer.wait(3 * DELAY)
         os.kill(process, signal.SIGCONT)
         peer.read_to_end()  # a FIN could join the segment before it, which would have the time of the FIN
 
@@ -164,7 +164,7 @@ def test_what_comes_while_the_program_is_stopped_has_come(start_tool):
         started.put(process.pid)
         out, _ = process.communicate(timeout=PATIENCE)
     timing = check_document(json.loads(out))["steps"][0]["timing"]
-    assert timing["total_ms"] < 1.5 * DELAY * 1000, timing
+    assert timing["total_ms"] < 3 * DELAY * 1000, timing
 
 
 @pytest.mark.needs("h2")

@@ -50,7 +50,7 @@ class Case(NamedTuple):
     def max_time(self) -> float:
         if self.kind != "timeout":
             return LONG
-        return FAR if self.phase or self.status or self.size else SHORT
+        return FAR if self.phase or self.status or self.size or self.says else SHORT
 
     @property
     def expected_code(self) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from typing import Any, Callable
 
 import pytest
 
 from conftest import Authority
-from hostile.cases import Case, check_case, talk
+from hostile.cases import LONG, Case, check_case, talk
+from paths import going_first
 from servers import scripted
 
 
@@ -35,7 +37,8 @@ def play(run_tool: Any, call_tool: Any, request: pytest.FixtureRequest) -> Calla
             values = {"scheme": "http" if case.over == "http" else "https", "port": server.port}
             words = [case.url, "-m", str(case.max_time), "--json", "-", *case.style, *trust, *case.options]
             run = run_tool if case.apart else call_tool
-            result = run(*(word.format(**values) for word in words))
+            with going_first() if case.max_time < LONG and not case.apart else contextlib.nullcontext():
+                result = run(*(word.format(**values) for word in words))
         return check_case(case, result)
 
     return play_case
