@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import ssl
+import threading
 
 import pytest
 
@@ -40,14 +41,14 @@ NONE_GOOD = "no answer was good"
 
 
 def runs_of(result, code=0, warned=None):
-    """Return the only step of each run of a series, once the whole document was proved.
+    """Return the first step of each run of a series, once the whole document was proved.
 
     `warned` is what all warnings are about.
     """
     assert result.code == code, (result.code, result.err)
     if warned:
         result.warned(*[warned] * len(result.err.splitlines()))
-    return [run["steps"][-1] for run in result.json()["runs"]]
+    return [run["steps"][0] for run in result.json()["runs"]]
 
 
 def warmth(steps):
@@ -109,7 +110,7 @@ class Counting:
 
 
 def serving(talk, count, *options, code=0, warned=None, **settings):
-    """Run a series of `count` against such a server; return the last steps, and the requests that came."""
+    """Run a series of `count` against such a server; return the steps there, and the requests that came."""
     script = Counting(talk)
     with scripted(script, **settings) as server:
         steps = runs_of(here(*AGAIN, str(count), *options, server.url()), code, warned)
@@ -177,8 +178,17 @@ def send_raw(data):
     return send
 
 
-PAUSE = ("--interval", "0.5")
-"""The next run begins later by much more than what happens to the idle connection takes."""
+@contextlib.contextmanager
+def elsewhere():
+    """Serve the second step of each run, until which the connection of the first is idle, and which is
+    answered once something has happened to that. Give its URL, and the function that says so.
+    """
+    happened = threading.Semaphore(0)
+    with http_server({"/": lambda _: Reply(200 if happened.acquire(timeout=PATIENCE) else 500)}) as server:
+        yield server.url(), happened.release
+
+
+MOVED = "HTTP/1.1 302 Found\r\nLocation: {}\r\nContent-Length: 0\r\n\r\n"
 GONE = r"the server closed it, or it broke, within \d+\.\d s without a request"
 PLAIN_ENDS = [lambda peer: peer.end(), lambda peer: peer.reset()]
 TLS_ENDS = [close_tls, send_raw(b"\x17\x03\x03"), send_raw(b"\x15\x03\x03\x00\x02\x02\x28")]
@@ -190,12 +200,14 @@ def test_what_ends_an_idle_connection_makes_a_new_one_and_no_failure(authority, 
     ends = [*(TLS_ENDS if secure else PLAIN_ENDS), lambda peer: None]
 
     def talk(peer, number):
-        peer.send(OK)
+        peer.send(MOVED.format(url))
         ends[number - 1](peer)
+        happened()
 
-    words = (*PAUSE, "--cacert", authority.file)
-    steps, requests = serving(talk, len(ends), *words, **({"tls": tls} if secure else {}))
-    assert (statuses(steps), warmth(steps)) == ([200] * len(ends), [False] * len(ends))
+    with elsewhere() as (url, happened):
+        words = ("-fL", "--cacert", authority.file)
+        steps, requests = serving(talk, len(ends), *words, **({"tls": tls} if secure else {}))
+    assert (statuses(steps), warmth(steps)) == ([302] * len(ends), [False] * len(ends))
     told = [each for each in reasons(steps)[1:] if re.search(GONE, each)]
     assert told == [each for each in reasons(steps)[1:] if "not asked for" not in each]
     assert len(told) == 2 and len(requests) == len(ends), "nothing was sent twice"
@@ -205,12 +217,14 @@ def test_tickets_without_end_end_an_idle_connection(authority, tls, tmp_path):
     tls.keylog_filename, tls.num_tickets = str(tmp_path / "keys"), 0
 
     def talk(peer, number):
-        peer.send(OK)
+        peer.send(MOVED.format(url))
         if number == 1:
             send_raw(session_tickets(tmp_path / "keys", 5000, 1))(peer)
+        happened()
 
-    steps, _ = serving(talk, 2, *PAUSE, "--cacert", authority.file, tls=tls)
-    assert statuses(steps) == [200] * 2
+    with elsewhere() as (url, happened):
+        steps, _ = serving(talk, 2, "-fL", "--cacert", authority.file, tls=tls)
+    assert statuses(steps) == [302] * 2
     assert reasons(steps)[1] == "the server sent something that it was not asked for"
 
 
@@ -292,10 +306,12 @@ h2 = pytest.mark.needs("h2")
 
 
 class Frames:
-    """Answer every stream; `between` speaks after an answer, `instead` in place of one."""
+    """Answer every stream, by a redirect to `url` if it is given; `between` speaks after an answer, `instead`
+    in place of one.
+    """
 
-    def __init__(self, between=None, instead=None, settings=()):
-        self.between, self.instead, self.settings = between, instead, settings
+    def __init__(self, between=None, instead=None, settings=(), url=None):
+        self.between, self.instead, self.settings, self.url = between, instead, settings, url
         self.asked, self.count = [], itertools.count(1)
 
     def __call__(self, c):
@@ -319,21 +335,22 @@ class Frames:
             self.asked.append((c.peer.number, stream))
             if self.instead and self.instead(c, number, stream):
                 continue
-            answer(c, stream)
+            answer = (
+                c.headers(302, ("location", self.url), stream=stream)
+                if self.url
+                else c.headers(stream=stream)
+            )
+            c.send(answer, c.data(b"ok", end=True, stream=stream))
             if self.between:
                 self.between(c, number)
-
-
-def answer(c, stream):
-    c.send(c.headers(stream=stream), c.data(b"ok", end=True, stream=stream))
 
 
 def framed(authority, count, *options, code=0, **script):
     """Run a series against such a server; return the steps, and (connection, stream) of what was asked."""
     frames = Frames(**script)
     with conversing(authority, frames) as server:
-        words = ("--cacert", authority.file, *AGAIN, str(count), *(PAUSE if "between" in script else ()))
-        return runs_of(here(*words, *options, server.url()), code), frames.asked
+        words = ("--cacert", authority.file, *AGAIN, str(count), *options, server.url())
+        return runs_of(here(*words), code), frames.asked
 
 
 @h2
@@ -363,8 +380,14 @@ SAID = [  # what is sent while the connection is idle, and the reason of a new o
 @h2
 def test_what_a_server_says_while_idle_is_answered_or_the_reason_of_a_new_connection(authority):
     """And no request leaves with that answer, before its clock."""
-    steps, _ = framed(authority, len(SAID), between=lambda c, number: c.send(SAID[number - 1][0](c)))
-    assert statuses(steps) == [200] * len(SAID)
+
+    def between(c, number):
+        c.send(SAID[number - 1][0](c))
+        happened()
+
+    with elsewhere() as (url, happened):
+        steps, _ = framed(authority, len(SAID), "-fL", between=between, url=url)
+    assert statuses(steps) == [302] * len(SAID)
     for (_, reason), step in zip(SAID, steps[1:]):
         assert step["network"]["reused"] is (reason is None), reason
         assert reason is None or reason in step["network"]["reuse_refused"]
