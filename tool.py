@@ -6642,9 +6642,8 @@ class Counted(NamedTuple):
 
 
 def count_traits(steps: Sequence[Step]) -> Counted:
-    return Counted(
-        len(steps), collections.Counter(pair for step in steps for pair in traits_of(step).items())
-    )
+    pairs = (pair for step in steps for pair in traits_of(step).items())
+    return Counted(len(steps), collections.Counter(pairs))
 
 
 def find_companion(these: Counted, others: Counted) -> Companion | None:
@@ -7775,14 +7774,10 @@ class Report:
         return {variant: groups[variant] for variant in self.variants if variant in groups}
 
     @cached_property
-    def steps(self) -> list[Step]:
-        """Return all steps, those of a variant after those of another."""
-        return [step for runs in self.by_variant.values() for run in runs for step in run.steps]
-
-    @cached_property
     def summaries(self) -> tuple[Summary, ...]:
         """Return a summary for each step of a chain: by variant, then step, as runs come to them."""
-        groups = group_by(lambda step: (step.turn.variant, step.number), self.steps)
+        steps = (step for runs in self.by_variant.values() for run in runs for step in run.steps)
+        groups = group_by(lambda step: (step.turn.variant, step.number), steps)
         return tuple(map(Summary, groups.values()))
 
     @cached_property
@@ -9260,9 +9255,8 @@ def companion_text(companion: Companion) -> str:
     """Say what some runs have and others have not."""
     every = companion.having == companion.these
     own = f"all {companion.these}" if every else f"{companion.having} of {companion.these}"
-    return (
-        f"{own} have {companion.trait}, {companion.others_having or 'none'} of the {companion.others} others"
-    )
+    others = f"{companion.others_having or 'none'} of the {companion.others} others"
+    return f"{own} have {companion.trait}, {others}"
 
 
 def streak_text(streak: Sequence[Step]) -> str:
@@ -9557,7 +9551,7 @@ def sides_table(report: Report, width: int) -> Table:
 
 def sides_blocks(report: Report, width: int) -> Iterator[Block]:
     """Show the sides of --versus, or the addresses of a name, and which is better."""
-    first, sides, names = report.steps[0], report.options.sides, list(report.compared)
+    first, sides, names = report.summaries[0].newest, report.options.sides, list(report.compared)
     yield Span(f"{first.request.method} {clip(first.url)}", "strong")
     lookup = report.lookup_us
     if sides:
