@@ -2273,7 +2273,8 @@ NAMES = {  # by option: the attribute that holds its value in what argparse retu
     for word in text.split()
 }
 NAMES.update({"--data-raw": "data"})
-FREE_TEXT = "data cookie user user_agent referer versus slo".split()  # may begin with -: a multipart body
+# How a value may begin that looks like an option: a multipart body, a budget below 0.
+DASHED = {**dict.fromkeys("data cookie user user_agent referer versus".split(), "-"), "slo": "-[0-9.]"}
 PATHS = [*EXPORT_OPTIONS, *"--baseline --cacert --cert --key --key-password-file --unix-socket".split()]
 ADDRESS_OPTIONS = "-x --resolve -4 -6 --interface --all-addresses".split()
 EXCLUSIONS = (  # two options that cannot both be given, and why
@@ -2332,9 +2333,9 @@ def split_words(words: Iterable[str]) -> Iterator[str]:
     for word in rest:
         name = word.partition("=")[0]
         flags = re.match(f"-([{BARE_FLAGS}]+)(?=[A-Za-z])", word)
-        if NAMES.get(word) in FREE_TEXT:
+        if NAMES.get(word) in DASHED:
             text = next(rest, None)
-            if text and text.startswith("-"):
+            if text and re.match(DASHED[NAMES[word]], text):
                 word, text = f"{word}={text}", None
             yield from [word] if text is None else [word, text]
         elif re.match("-[A-Za-z]{2}", word) and f"-{name}" in {**foreign_hints(), **NAMES}:
