@@ -48,7 +48,7 @@ class Screen:
     def _read(self) -> None:
         with contextlib.suppress(OSError):  # that is how a terminal ends
             while True:
-                data = os.read(self._master, 65536).decode()
+                data = os.read(self._master, 65536).decode(errors="replace")  # half a character may come
                 with self._changed:
                     self.text += data
                     self._changed.notify_all()

@@ -189,7 +189,7 @@ def test_a_second_signal_to_a_single_run_changes_nothing(start_tool, export):
 @pytest.mark.needs("linux")
 def test_a_storm_of_signals_at_any_moment_ends_as_the_first_of_them_does(start_tool, export):
     """Imports, arguments, lookup, request, report, files: a run that ends before the storm is a run too."""
-    chance = random.Random(1)
+    chance, sent = random.Random(1), 0
     heading = tuple((f"X-{number}", "x" * 500) for number in range(100))
     first = Reply(302, headers=(*heading, ("Location", "/1")))
     with http_server({"/0": first, "/1": Reply(headers=heading)}) as server:
@@ -198,6 +198,7 @@ def test_a_storm_of_signals_at_any_moment_ends_as_the_first_of_them_does(start_t
             options = [["--compact"], ["--metrics-only"], []][chance.randrange(3)]
             process = start_tool(*options, "-L", "--json", export, server.url("/0"))
             numbers = storm(process, chance)
+            sent += len(numbers)
             out, err = process.communicate(timeout=PATIENCE)
             assert re.fullmatch(r"(httphases: stopped in .*\n)?", err.decode())
             assert os.listdir(export.parent) == ["out.json"]
@@ -208,6 +209,7 @@ def test_a_storm_of_signals_at_any_moment_ends_as_the_first_of_them_does(start_t
             # The kernel and Python serve what came while they were busy by number, not by time.
             assert process.returncode - 128 in numbers
             assert text == OLD or check_document(json.loads(text))
+    assert sent
 
 
 # --- streams --------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from checks import (
 from conftest import PATIENCE
 from inside import tool
 from laboratory import by_id
-from paths import first
+from paths import first, going_first
 from screens import TERMINAL, Screen, cells, lines_of
 from servers import Failing, Holding, Reply, dns_server, every, http_server, redirect, refused_port, scripted
 
@@ -390,7 +390,7 @@ def test_what_slow_runs_and_error_pages_have_in_common_is_told_and_when_they_cam
 def test_a_reading_of_a_series_has_its_runs_the_median_and_the_worst(call_tool, tmp_path, waits):
     replies = iter([Reply(wait=wait) for wait in waits])
     path = tmp_path / "out.json"
-    with http_server({"/": lambda _: next(replies)}) as server:
+    with http_server({"/": lambda _: next(replies)}) as server, going_first():
         words = ("--count", len(waits), "--interval", "0", "--json", path, server.url())
         result = call_tool(*words)
     runs = [by_id(run["steps"][0]).get("server") for run in result.json(path)["runs"]]
