@@ -76,10 +76,10 @@ def by_side(document, things):
 
 def test_the_order_of_each_round_is_drawn_by_lot_and_that_of_what_is_told_is_not(measure, server):
     words = (server.url("/a"), "--versus", server.url("/b"), "--vs", server.url("/c"))
-    result, document = measure("--count", 20, *words)
+    result, document = measure("--count", 30, *words)
     asked = "".join(each.target[1] for each in server.requests)
     assert [run["side"].lower() for run in document["runs"]] == list(asked)
-    assert len({asked[place : place + 3] for place in range(0, 60, 3)}) >= 4, "of six orders"
+    assert len({asked[place : place + 3] for place in range(0, 90, 3)}) >= 4, "of six orders"
     assert [each["side"] for each in document["statistics"]] == ["A", "B", "C"]
     assert document["started_at"] == document["runs"][0]["started_at"], "of whichever was first"
     assert re.findall(r"^│ ([ABC]) +│ 200", result.out, re.MULTILINE) == ["A", "B", "C"]
