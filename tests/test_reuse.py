@@ -188,6 +188,18 @@ def elsewhere():
         yield server.url(), happened.release
 
 
+def ending(ends, *options, **settings):
+    """Run a series in which each of `ends` happens to an idle connection; return steps and requests."""
+
+    def talk(peer, number):
+        peer.send(MOVED.format(url))
+        ends[number - 1](peer)
+        happened()
+
+    with elsewhere() as (url, happened):
+        return serving(talk, len(ends), "-fL", *options, **settings)
+
+
 MOVED = "HTTP/1.1 302 Found\r\nLocation: {}\r\nContent-Length: 0\r\n\r\n"
 GONE = r"the server closed it, or it broke, within \d+\.\d s without a request"
 PLAIN_ENDS = [lambda peer: peer.end(), lambda peer: peer.reset()]
@@ -198,15 +210,7 @@ TLS_ENDS = [close_tls, send_raw(b"\x17\x03\x03"), send_raw(b"\x15\x03\x03\x00\x0
 def test_what_ends_an_idle_connection_makes_a_new_one_and_no_failure(authority, tls, secure):
     """Over TLS its close, half a record, and a fatal alert."""
     ends = [*(TLS_ENDS if secure else PLAIN_ENDS), lambda peer: None]
-
-    def talk(peer, number):
-        peer.send(MOVED.format(url))
-        ends[number - 1](peer)
-        happened()
-
-    with elsewhere() as (url, happened):
-        words = ("-fL", "--cacert", authority.file)
-        steps, requests = serving(talk, len(ends), *words, **({"tls": tls} if secure else {}))
+    steps, requests = ending(ends, "--cacert", authority.file, **({"tls": tls} if secure else {}))
     assert (statuses(steps), warmth(steps)) == ([302] * len(ends), [False] * len(ends))
     told = [each for each in reasons(steps)[1:] if re.search(GONE, each)]
     assert told == [each for each in reasons(steps)[1:] if "not asked for" not in each]
@@ -215,15 +219,8 @@ def test_what_ends_an_idle_connection_makes_a_new_one_and_no_failure(authority, 
 
 def test_tickets_without_end_end_an_idle_connection(authority, tls, tmp_path):
     tls.keylog_filename, tls.num_tickets = str(tmp_path / "keys"), 0
-
-    def talk(peer, number):
-        peer.send(MOVED.format(url))
-        if number == 1:
-            send_raw(session_tickets(tmp_path / "keys", 5000, 1))(peer)
-        happened()
-
-    with elsewhere() as (url, happened):
-        steps, _ = serving(talk, 2, "-fL", "--cacert", authority.file, tls=tls)
+    ends = [lambda peer: send_raw(session_tickets(tmp_path / "keys", 5000, 1))(peer), lambda peer: None]
+    steps, _ = ending(ends, "--cacert", authority.file, tls=tls)
     assert statuses(steps) == [302] * 2
     assert reasons(steps)[1] == "the server sent something that it was not asked for"
 
