@@ -3153,7 +3153,6 @@ PROXY_HINTS = {
     403: "A proxy that answers so forbids this target or port: ask whoever runs it.",
     **dict.fromkeys((502, 503, 504), OUT_OF_REACH),
 }
-REFUSED_LOGIN = "The proxy refused the user name and password: check them, and that it takes Basic."
 SOCKS_HINTS = {
     **dict.fromkeys((0x03, 0x04, 0x08), OUT_OF_REACH),
     0x05: "The target refused the proxy: check the target's port, and whether the service runs.",
@@ -3235,9 +3234,8 @@ def explain_lookup(
 def own_machine(host: str, ip: str) -> str:
     """Say that a name leads to this machine; empty where it does not, or is expected to."""
     ours = ip.startswith("127.") or ip in ("::1", "0.0.0.0", "::")
-    if not ours or is_ip(host) or "localhost" in host:
-        return ""
-    return f"{clip(host)} is {ip}, this machine itself"
+    told = ours and not is_ip(host) and "localhost" not in host
+    return f"{clip(host)} is {ip}, this machine itself" if told else ""
 
 
 def explain_silence(phase: str, ip: str, last: Counters, at_start: Counters | None, pending: int) -> str:
@@ -3291,6 +3289,16 @@ def not_http(line: bytes) -> NetworkError:
 def broken_http2(words: str) -> NetworkError:
     """Say which rule a server broke, in this program's words or in h2's."""
     return protocol_error(f"the server broke the rules of HTTP/2: {words}", HTTP2_HINT)
+
+
+def refusal_hint(response: Response, login: Any) -> str:
+    """Say what to do about a proxy that refuses a request with a `login` for it, or without one."""
+    logins = b", ".join(values_of(response.headers, "proxy-authenticate")).lower()
+    if response.status == 407 and logins and b"basic" not in logins:
+        return "The proxy wants another login (NTLM, Negotiate, …): httphases knows only Basic."
+    if response.status == 407 and login:
+        return "The proxy refused the user name and password: check them, and that it takes Basic."
+    return PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
 
 
 def explain_socks5(error: Any, proxy: Proxy, looked_up: bool) -> NetworkError:
@@ -4626,7 +4634,7 @@ class Exchange(Stage):
             return UNASKED
         except (EOFError, OSError):
             tenths = math.ceil(idle / 100_000_000)  # rounded up: true, and the same words in similar runs
-            return f"the server closed it, or it broke, within {tenths / 10:.1f} s without a request"
+            return f"it was closed, or it broke, within {tenths / 10:.1f} s without a request"
 
     def _read_idle(self) -> None:
         """Read what came on the idle connection; raises NetworkError where it must not come then."""
@@ -4696,10 +4704,8 @@ FORGOTTEN_HINT = (  # where a request on a kept connection was sent again and ag
 
 def explain_length(history: Log) -> str:
     """Say that a body which stopped has no length; empty where it has one, or another end."""
-    response = history.response
-    if response is None or response.http_version == "HTTP/2":
-        return ""
-    if not {"content-length", "transfer-encoding"}.isdisjoint(field_names(response.headers)):
+    response, framing = history.response, {"content-length", "transfer-encoding"}
+    if response is None or response.http_version == "HTTP/2" or framing & set(field_names(response.headers)):
         return ""
     return (
         "It has no length (no Content-Length, no chunks), so only closing the connection ends it, and the "
@@ -5586,12 +5592,7 @@ class Tunnel(Hop):
             message = f"the proxy {self.proxy.shown} hung up without answering CONNECT"
             raise NetworkError("proxy", message, PROXY_ADDRESS_HINT) from None
         if not 200 <= response.status < 300:
-            hint = PROXY_HINTS.get(response.status, "Look at the proxy's log, or ask whoever runs it.")
-            if response.status == 407 and proxy_authorization(self.request, self.proxy):
-                hint = REFUSED_LOGIN
-            logins = b", ".join(values_of(response.headers, "proxy-authenticate")).lower()
-            if response.status == 407 and logins and b"basic" not in logins:
-                hint = "The proxy wants another login (NTLM, Negotiate, …): httphases knows only Basic."
+            hint = refusal_hint(response, proxy_authorization(self.request, self.proxy))
             answer = status_words(response)
             for name in ("proxy-status", "x-squid-error", "location"):
                 said = response.get(name)
@@ -7440,9 +7441,8 @@ def upload(case: Case) -> Found:
     """Find that sending the request took most of the wait, without a window or a loss that explains it."""
     if case.step.response and not case.evidence.sent_whole:  # the answer did not wait for it
         return
-    busy = case.busy("wait")
     size = min(case.evidence.request_bytes, case.grown("acknowledged", *MARKS["wait"]))
-    took = min(busy, case.sending("wait")) - case.limited - case.held - case.resend_cost("wait")
+    took = min(case.busy("wait"), case.sending("wait")) - case.limited - case.held - case.resend_cost("wait")
     trip = case.trip("wait")
     if size > case.segment and took >= max(trip + max(SLOW_US, SLOW_TRIPS * trip), case.wait / 2):
         text = f"sending {size_text(size)} took {length_text(took)}: {rate_text(size, took)}"
@@ -7488,11 +7488,10 @@ def refusal_notes(step: Step, status: int) -> Iterator[str]:
         asked = decode(hosts[0]) if hosts else url.authority
         yield f"421: the server does not answer here for {asked}{named}"
     forwarder = step.route.forwarder(url)
-    if forwarder and status in (403, 407):
-        told = status == 407 and "proxy-authorization" in field_names(step.sent_headers)
-        who = f"the proxy {forwarder.shown}"
-        who += ", or the server behind it," if status == 403 else ""
-        yield f"{who} refused the request ({status}). {REFUSED_LOGIN if told else PROXY_HINTS[status]}"
+    if forwarder and step.response and status in (403, 407):
+        who = f"the proxy {forwarder.shown}{', or the server behind it,' if status == 403 else ''}"
+        hint = refusal_hint(step.response, "proxy-authorization" in field_names(step.sent_headers))
+        yield f"{who} refused the request ({status}). {hint}"
 
 
 def step_notes(step: Step) -> Iterator[str]:

@@ -201,7 +201,7 @@ def ending(ends, *options, **settings):
 
 
 MOVED = "HTTP/1.1 302 Found\r\nLocation: {}\r\nContent-Length: 0\r\n\r\n"
-GONE = r"the server closed it, or it broke, within \d+\.\d s without a request"
+GONE = r"it was closed, or it broke, within \d+\.\d s without a request"
 PLAIN_ENDS = [lambda peer: peer.end(), lambda peer: peer.reset()]
 TLS_ENDS = [close_tls, send_raw(b"\x17\x03\x03"), send_raw(b"\x15\x03\x03\x00\x02\x02\x28")]
 
