@@ -82,7 +82,7 @@ OUTAGE = {12: Reply(502), 13: Reply(502), 14: Reply(503)}
 
 def events_in(text):
     """Return what the event lines of a terminal say, without the time of day: (run, text)."""
-    plain = re.sub(r"\x1b\[[0-9;]*[mK]|\r", "", text)
+    plain = re.sub(r"\r[^\r\n\x1b]*\x1b\[K|\x1b\[[0-9;]*m|\r", "", text)  # a busy machine shows how far it is
     return [
         (int(run), words) for run, words in re.findall(rf"^{TIME} run (\d+)(?: \S+)?: (.*)$", plain, re.M)
     ]
