@@ -287,19 +287,16 @@ def test_a_reset_within_tls_is_not_told_to_try_tls(call_tool, tls, authority):
 
 
 @pytest.mark.parametrize(("then", "kind"), [("reset", "network"), ("hang", "timeout")])
-def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(
-    call_tool, tmp_path, then, kind
-):
+def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(call_tool, then, kind):
     def script(peer):
         peer.read_until(b"\r\n\r\n")
         if then == "reset":
             peer.reset()
         peer.wait(PATIENCE)
 
-    body = tmp_path / "body"
-    body.write_bytes(b"x" * 20_000_000)
+    words = (*(SOON if then == "hang" else ()), "-d", "x" * 20_000_000)
     with scripted(script) as server:
-        failed = fail(call_tool, *(SOON if then == "hang" else ()), "-d", f"@{body}", server.url())
+        failed = fail(call_tool, *words, server.url())
     assert (failed.kind, failed.phase) == (kind, "wait")
     says(failed.message, "request", "sent|sending")
     assert "does not answer" not in failed.hint, "it cannot answer a request that it does not take"

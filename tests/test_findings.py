@@ -211,8 +211,7 @@ def test_what_a_proxy_is_slow_to_do_is_seen(lab, road, scheme, tasks):
     mute = lab.serve(scripted(Peer.read_to_end, host=ANY)).url("", FAR).replace("http", road)
     (step,) = lab.ask("-m", 1, "-x", mute, url, code=75)["steps"]
     assert f"the proxy did not {tasks}; " in by_id(step)["proxy"]["text"]
-    words = f"the TLS handshake with the proxy {mute} was not finished within 1 s"
-    assert (step["error"]["message"] == words) is (road == "https")
+    assert (f"the TLS handshake with the proxy {mute} " in step["error"]["message"]) is (road == "https")
 
 
 def proxy_to(context, hello=0.0, wait=0.0):

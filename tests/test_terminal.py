@@ -89,24 +89,21 @@ def test_the_status_line_fits_and_leaves_nothing_behind(start_tool, mode, column
 
 
 @pytest.mark.parametrize(
-    ("phase", "url", "where"),
-    [
-        ("dns", "http://slow.test/", ""),
-        ("connect", "http://a.test/ -x 127.0.0.1:{port}", " (127.0.0.1 port {port}, the proxy)"),
-    ],
+    ("phase", "url"), [("dns", "http://slow.test/"), ("connect", "http://a.test/ -x 127.0.0.1:{port}")]
 )
-def test_the_status_line_names_the_phase_that_hangs(start_tool, tmp_path, phase, url, where):
+def test_the_status_line_names_the_phase_that_hangs(start_tool, tmp_path, phase, url):
     """Ctrl-C wipes it out, and says where the run was."""
     with black_hole() as port, dns_server({"slow.test": None}) as names, Screen(80) as screen:
         within = with_resolver(names.address, tmp_path) if phase == "dns" else []
-        words = url.format(port=port).split()
-        process = start_tool("--compact", *words, stderr=screen.slave, env=TERMINAL, within=within)
+        words = ("--compact", *url.format(port=port).split())
+        process = start_tool(*words, stderr=screen.slave, env=TERMINAL, within=within)
         assert screen.shows(f"step 1: {phase} "), screen.text
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     said = re.sub(r"[\d.]+ m?s", "TIME", screen.text.rstrip().rpartition("\r\x1b[K")[2])
-    assert said == f"httphases: stopped in {phase} after TIME{where.format(port=port)}", screen.text
+    where = "" if phase == "dns" else f" (127.0.0.1 port {port}, the proxy)"
+    assert said == f"httphases: stopped in {phase} after TIME{where}", screen.text
 
 
 def test_a_terminal_that_takes_no_more_is_left_alone():
