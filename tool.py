@@ -148,7 +148,7 @@ def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
 
 
 def import_http_client() -> Any:
-    """Return http.client, which only writes here, without email (6 ms a start). Others get the real one."""
+    """Return http.client without email, 6 ms of a start: here it only writes. Others get the real one."""
     from types import SimpleNamespace
 
     if "http.client" not in sys.modules:
@@ -212,7 +212,7 @@ if TYPE_CHECKING:
 else:
 
     class NamedTuple(tuple):
-        """Do what typing.NamedTuple does, without its 8 ms of every start, to import and compile."""
+        """Do what typing.NamedTuple does; importing that, and compiling each class, takes 8 ms a start."""
 
         def __init_subclass__(cls) -> None:
             cls._fields = tuple(cls.__annotations__)
@@ -2848,7 +2848,7 @@ class Log:
         self.gaps = (*(self.gaps[:-1] if instead else self.gaps), (since, filled, dated))
 
     def note_pause(self, since: int, until: int) -> None:
-        """Keep the longest pause of the response: until what came next, or until the gap before that."""
+        """Keep the longest pause of the response; it ends where what came next began to wait in a gap."""
         since = max(since, self.first_byte or until)
         if self.gaps and self.gaps[-1][1] == until:
             until = self.gaps[-1][0]
@@ -2995,7 +2995,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
 
 
 def cpu_times(thread_id: int) -> tuple[int, int]:
-    """Return the ns that a thread has had a CPU, and has waited for one (Linux: sched-stats), or 0, 0."""
+    """Return for how many ns a thread had a CPU, and waited for one (Linux: sched-stats); else 0, 0."""
     try:
         with open(f"/proc/self/task/{thread_id}/schedstat", "rb") as file:
             had, waited, _ = map(int, file.read().split())
@@ -4606,6 +4606,7 @@ class Exchange(Stage):
         super().__init__(setup)
         self.headers = headers_to_send(setup.request, setup.route)  # those that go out
         self.proxy = setup.route.forwarder(setup.request.url)
+        self._closed = "it was closed" if setup.route.proxy else "the server closed it"
         self.reader = reader or Reader()
 
     def held_ns(self, until: int) -> int:
@@ -4634,7 +4635,7 @@ class Exchange(Stage):
             return UNASKED
         except (EOFError, OSError):
             tenths = math.ceil(idle / 100_000_000)  # rounded up: true, and the same words in similar runs
-            return f"it was closed, or it broke, within {tenths / 10:.1f} s without a request"
+            return f"{self._closed}, or it broke, within {tenths / 10:.1f} s without a request"
 
     def _read_idle(self) -> None:
         """Read what came on the idle connection; raises NetworkError where it must not come then."""
@@ -5900,7 +5901,7 @@ def read_cookie(line: bytes, url: Url) -> Cookie | None:
 
 
 class Cookies:
-    """What the steps of a chain set, for those after them: some pages are shown only with their cookie."""
+    """What the steps of a chain set, for those after them: some pages need their own cookie."""
 
     def __init__(self) -> None:
         self._kept: dict[str, dict[tuple[str, str], Cookie]] = {}  # by domain
@@ -6524,7 +6525,7 @@ def measure_distribution(values: Iterable[int], rivals: int = 1) -> Distribution
 
 
 def usable(steps: Iterable[Step]) -> list[Step]:
-    """Return the steps for statistics: the good or else the answered, of these those on a kept connection."""
+    """Return the steps for statistics: good ones, else answered ones; of these the kept connections', if any."""
     answered = [step for step in steps if not step.error]
     fit = [step for step in answered if step.good] or answered
     return [step for step in fit if step.network.reused is not False] or fit
@@ -6542,7 +6543,7 @@ def times_of(key: str, steps: Iterable[Step]) -> list[int]:
 
 
 def gather_findings(steps: Iterable[Step]) -> tuple[tuple[Finding, list[tuple[int, int]]], ...]:
-    """Return by kind (id, phase) one of median cost, and all costs with their runs; costly ones first."""
+    """Return of each kind (id, phase) one of median cost, and all costs with runs; the costliest first."""
     made = [(each, step.turn.number) for step in steps for each in step.findings]
     kinds = group_by(lambda pair: (pair[0].id, pair[0].phase), made).values()
     ordered = [sorted(kind, key=lambda pair: pair[0].cost_us) for kind in kinds]
@@ -6611,7 +6612,7 @@ def is_trait(name: str, value: bytes) -> bool:
 
 
 def traits_of(step: Step) -> dict[str, str]:
-    """Return by name what may go with the time or status of a run, some fields of its response among it."""
+    """Return by name what may go with the time or status of a run, some fields of its response included."""
     response, ip = step.response, step.network.ip
     headers = response.headers if response else ()
     short = islice((header for header in headers if is_trait(*header)), MAX_TRAITS)
@@ -8973,7 +8974,7 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
 
 
 def lookup_notes(step: Step) -> Iterator[str]:
-    """Say if a name led to this machine; or one with a dot into the search list, perhaps by a wildcard."""
+    """Say if a name led to this machine, or if a search list led one with a dot elsewhere (a wildcard?)."""
     peer, resolver, found = step.network.peer, step.evidence.resolver, step.evidence.canonical_name
     host, _ = step.route.first_hop(step.request.url)
     if peer and found is not None:  # else --resolve named the address
@@ -10247,7 +10248,7 @@ def each_turn(
 
 
 def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Sequence[Variant]:
-    """Return what is measured: the request, its sides, or the addresses of its name; nothing if it fails."""
+    """Return what is measured: the request, its sides, or the addresses of its name (none if the lookup fails)."""
     options = report.options
     if not options.series.every_address:
         return options.sides or [Variant(None, options)]
