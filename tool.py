@@ -6525,7 +6525,7 @@ def measure_distribution(values: Iterable[int], rivals: int = 1) -> Distribution
 
 
 def usable(steps: Iterable[Step]) -> list[Step]:
-    """Return the steps for statistics: good ones, else answered ones; of these the kept connections', if any."""
+    """Return the steps for statistics: good or else answered ones, of these those on kept connections."""
     answered = [step for step in steps if not step.error]
     fit = [step for step in answered if step.good] or answered
     return [step for step in fit if step.network.reused is not False] or fit
@@ -10248,7 +10248,7 @@ def each_turn(
 
 
 def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Sequence[Variant]:
-    """Return what is measured: the request, its sides, or the addresses of its name (none if the lookup fails)."""
+    """Return what is measured: the request, its sides, or its name's addresses (none if the lookup fails)."""
     options = report.options
     if not options.series.every_address:
         return options.sides or [Variant(None, options)]
