@@ -70,11 +70,11 @@ class Authority:
         return certificate.public_bytes(Encoding.DER)
 
     def name(self, *pairs: tuple[str, str]) -> Any:
-        """Make a distinguished name of (type, value) pairs: CN, O, C."""
+        """Make a distinguished name of (type, value) pairs: CN, O."""
         from cryptography import x509
 
         kinds = x509.NameOID
-        types = {"CN": kinds.COMMON_NAME, "O": kinds.ORGANIZATION_NAME, "C": kinds.COUNTRY_NAME}
+        types = {"CN": kinds.COMMON_NAME, "O": kinds.ORGANIZATION_NAME}
         return x509.Name([x509.NameAttribute(types[kind], value) for kind, value in pairs])
 
     def issue(

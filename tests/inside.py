@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from conftest import TOOL, Result, call_main, ended
+from servers import http_server
 
 
 def _load_tool() -> Any:
@@ -49,3 +50,16 @@ def failure(result: Result, kind: str, phase: str | None = None) -> dict[str, An
     assert step["error"]["kind"] == kind, step["error"]
     assert phase in (None, step["error"]["phase"]), step["error"]
     return step
+
+
+def visit(authority, context, *options, host="localhost", env=None):
+    """Run the program against a server with this TLS context, on one connection.
+
+    The authority is trusted, by --cacert, where neither `options` nor `env` says whom to trust.
+    """
+    trust = () if {"-k", "--cacert"} & {*options} or env else ("--cacert", authority.file)
+    with http_server(tls=context) as server:
+        mapping = [] if host == "127.0.0.1" else ["--resolve", f"{host}:{server.port}:127.0.0.1"]
+        result = here("-m", "10", *mapping, *trust, *options, server.url(host=host), env=env)
+    assert server.accepted == 1, "the certificate that failed is taken from the handshake that failed"
+    return result

@@ -150,6 +150,7 @@ WRONG_TOGETHER = {  # a command line, and what is said of it
     "-d @- --slo-file -": "-d and --slo-file cannot all read standard input",
     "--cacert - -H @/dev/fd/0": "-H and --cacert cannot all read standard input",
     "--interval 1": "--interval needs --count or --duration",
+    "--cert-days 0": "--cert-days '0': expected a whole number from 1 to 10000",
     "--reuse": "--reuse needs --count or --duration",
     "--propagate": "--propagate needs --otlp",
 }

@@ -22,14 +22,7 @@ FORM = "application/x-www-form-urlencoded"
 # Each as it is pasted: the words of a browser's "Copy as cURL", with httphases in place of curl. Below each:
 # the method and the target that have to arrive, fields and their values, and the body.
 PASTED = {
-    # Chrome: ANSI-C quoting where there is a ' or a !, --data-raw, --compressed, patterns of curl escaped.
-    "chrome-patterns": (
-        r"""httphases 'http://shop.example/list?ids\[\]=1&ids\[\]=2&f=\{a,b\}' \
-  -H 'accept: */*' \
-  --compressed""",
-        ("GET", "/list?ids[]=1&ids[]=2&f={a,b}", b""),
-        {"accept": "*/*"},
-    ),
+    # Chrome: ANSI-C quoting where there is a ' or a !, --data-raw, --compressed.
     "chrome-quotes": (
         r"""httphases 'http://shop.example/say' \
   -H 'content-type: text/plain;charset=UTF-8' \

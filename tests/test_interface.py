@@ -7,20 +7,19 @@ import pytest
 from inside import failure, here, only_step
 from paths import ANY, FAR, NEAR, path
 from relays import relay_proxy
-from servers import dns_server, http_server, scripted
+from servers import OK, dns_server, http_server, scripted
 
 pytestmark = pytest.mark.needs("linux")
-HELLO = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 
-def callers(reply: str = HELLO, **settings):
+def callers(**settings):
     """Make a server that remembers the address that each connection came from."""
     seen: list[str] = []
 
     def script(peer):
         seen.append(peer.sock.getpeername()[0])
         peer.read_request()
-        peer.send(reply)
+        peer.send(OK)
 
     return scripted(script, **settings), seen
 

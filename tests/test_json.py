@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta, timezone
 
-from checks import parse_instant
 from conftest import has
 from inside import here, only_step
 from servers import Reply, http_server
@@ -26,18 +24,6 @@ def test_one_export_may_be_on_stdout_alone_and_the_report_is_on_stderr_then(run_
         assert "total" in result.err and "{" not in result.err
     result = run_tool("--har", "-", "--json", path, server.url())
     assert json.loads(result.out)["log"]["version"] == "1.2" and "total" in result.err
-
-
-# --- the summary and the document -----------------------------------------------------------------
-
-
-def test_the_document_says_what_made_it_and_when(call_tool, server):
-    before = datetime.now(timezone.utc).replace(tzinfo=None)
-    document = call_tool("--json", "-", server.url()).json()
-    after = datetime.now(timezone.utc).replace(tzinfo=None)
-    assert document["tool_version"] == call_tool("--version").out.split()[1]
-    started = parse_instant(document["started_at"])
-    assert before - timedelta(milliseconds=1) <= started <= after
 
 
 # --- the request ----------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ import json
 import os
 import re
 import time
-from datetime import datetime, timezone
+from datetime import timezone
 
 import pytest
 
-from checks import PHASES, check_usage_error
+from checks import PHASES, check_usage_error, parse_instant
 from relays import relay_proxy
 from servers import Reply, http_server, redirect, scripted, sending
 
@@ -42,7 +42,8 @@ class Trace:
     def __init__(self, line):
         document = json.loads(line)
         # Ids are hexadecimal in OTLP/JSON, other than protobuf's own mapping has bytes (base64).
-        for span in document["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+        self.raw = document["resourceSpans"][0]["scopeSpans"][0]["spans"]
+        for span in self.raw:
             for name, length in (("traceId", 32), ("spanId", 16), ("parentSpanId", 16)):
                 if name in span:
                     assert re.fullmatch(f"[0-9a-f]{{{length}}}", span[name]) and span[name].strip("0")
@@ -52,7 +53,6 @@ class Trace:
         self.resource = attributes(resource_spans.resource)
         self.scope = scope_spans.scope
         self.spans = list(scope_spans.spans)
-        self.raw = document["resourceSpans"][0]["scopeSpans"][0]["spans"]
         ids = [span.span_id for span in self.spans]
         assert len(ids) == len(set(ids))
 
@@ -65,8 +65,8 @@ class Trace:
         assert all(span.trace_id == parent.trace_id for span in found)
         return found
 
-    def steps(self, root=None):
-        return self.below(root or self.roots[0])
+    def steps(self):
+        return self.below(self.roots[0])
 
 
 @pytest.fixture
@@ -80,15 +80,6 @@ def traced(call_tool, tmp_path):
         return [Trace(line) for line in traces.read_bytes().splitlines()], json.loads(path.read_text("utf-8"))
 
     return run
-
-
-def nano(instant):
-    moment = datetime.strptime(instant, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=timezone.utc)
-    return round(moment.timestamp() * 1000) * 1_000_000
-
-
-def span_us(span):
-    return (span.end_time_unix_nano - span.start_time_unix_nano) / 1000
 
 
 # --- what is written ------------------------------------------------------------------------------
@@ -134,11 +125,13 @@ def test_starts_and_ends_are_those_of_the_measurement_and_leave_no_hole(traced, 
     assert [span.name for span in phases] == list(PHASES)
     assert attributes(step)["tls.protocol.version"] == "1.3"
     for span in phases:
-        assert span_us(span) == pytest.approx(given["timing"][f"{span.name}_ms"] * 1000, abs=0.001)
+        lasted = (span.end_time_unix_nano - span.start_time_unix_nano) / 1e6
+        assert lasted == pytest.approx(given["timing"][f"{span.name}_ms"], abs=1e-6)
     edges = [step.start_time_unix_nano, *(span.end_time_unix_nano for span in phases)]
     assert [span.start_time_unix_nano for span in phases] == edges[:-1]
     assert step.end_time_unix_nano == edges[-1]
-    assert 0 <= step.start_time_unix_nano - nano(given["started_at"]) < 1_000_000
+    started = parse_instant(given["started_at"]).replace(tzinfo=timezone.utc).timestamp()
+    assert 0 <= step.start_time_unix_nano - round(started * 1000) * 1_000_000 < 1_000_000
     assert before <= step.start_time_unix_nano and step.end_time_unix_nano <= after + 1_000_000
 
 

@@ -10,11 +10,9 @@ from checks import check_usage_error, flat
 from inside import failure, here, only_step, tool
 from paths import going_first
 from relays import relay_proxy, socks_request
-from servers import Reply, dns_server, http_server, redirect, refused_port, scripted, sending
+from servers import OK, Reply, dns_server, http_server, redirect, refused_port, scripted, sending
 
 pytestmark = pytest.mark.needs("socks")
-
-HELLO = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 
 # --- every road, through programs nobody here wrote -----------------------------------------------
@@ -243,11 +241,11 @@ def test_a_tunnel_is_open_after(authority, tls, answer):
         peer.send(answer)
         inner = peer.secure(tls)
         inner.read_request()
-        inner.send(HELLO)
+        inner.send(OK)
 
     with scripted(script) as proxy:
         step = only_step(here("--cacert", authority.file, "-x", proxy.url(""), "https://localhost/"))
-    assert (step["response"]["bytes"], step["response"]["interim"]) == (5, [])
+    assert (step["response"]["bytes"], step["response"]["interim"]) == (2, [])
 
 
 def test_a_proxy_that_cannot_be_reached_is_a_proxy_failure():

@@ -17,9 +17,6 @@ jsonschema = pytest.importorskip(
     "jsonschema", reason="jsonschema, which validates documents, is not installed"
 )
 
-DEFINITIONS = SCHEMA["$defs"]
-
-
 OPTIONAL = {
     "trace_id", "side", "sides", "comparisons", "baseline", "baseline_ms", "lookup_ms", "slo", "not_judged",
     "certificate", "reused", "reuse_refused", "idle_ms",

@@ -19,21 +19,8 @@ from certificates import Authority, Handshake, server_context, tls_record
 from checks import check_usage_error, parse_metrics
 from confined import possible
 from conftest import PATIENCE, TOOL
-from inside import failure, here, only_step
+from inside import failure, here, only_step, visit
 from servers import http_server, scripted
-
-
-@pytest.fixture
-def visit(authority):
-    """Run the program against a server with a TLS context, verified with the authority's bundle."""
-
-    def run(context, *options, host=None):
-        with http_server(tls=context) as server:
-            trust = () if "-k" in options else ("--cacert", authority.file)
-            mapping = ("--resolve", f"{host}:{server.port}:127.0.0.1") if host else ()
-            return here("-m", "10", *trust, *mapping, *options, server.url(host=host))
-
-    return run
 
 
 def limited(authority, version, *, ciphers=None):
@@ -71,18 +58,18 @@ def openssl_demanding(folder, settings):
 @pytest.mark.parametrize(
     ("version", "shown", "options"), [("TLSv1_2", "TLS 1.2", ()), ("TLSv1_3", "TLS 1.3", ("-k",))]
 )
-def test_the_version_that_was_agreed_on_is_reported(visit, authority, version, shown, options):
-    network = only_step(visit(limited(authority, version), *options))["network"]
+def test_the_version_that_was_agreed_on_is_reported(authority, version, shown, options):
+    network = only_step(visit(authority, limited(authority, version), *options))["network"]
     assert network["tls_version"] == shown and re.match("TLS_|ECDHE-", network["tls_cipher"])
     assert (network["tls_verified"], network["tls_custom_ca"]) == (not options, not options)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_old_versions_are_refused_and_k_allows_them(visit, authority):
+def test_old_versions_are_refused_and_k_allows_them(authority):
     context = limited(authority, "TLSv1_1")
-    error = failure(visit(context), "tls", "tls")["error"]
+    error = failure(visit(authority, context), "tls", "tls")["error"]
     assert "version" in error["message"] and "-k" in error["hint"]
-    network = only_step(visit(context, "-k"))["network"]
+    network = only_step(visit(authority, context, "-k"))["network"]
     assert network["tls_version"] == "TLS 1.1" and network["cert_sans"]
 
 
@@ -155,12 +142,12 @@ def test_an_upload_goes_on_when_the_server_has_shaken_hands_anew(start_tool, aut
         ("127.0.0.1", ["127.0.0.1"], (), None),
     ],
 )
-def test_the_server_is_told_the_name_of_the_url(visit, authority, host, names, options, seen):
+def test_the_server_is_told_the_name_of_the_url(authority, host, names, options, seen):
     """SNI holds a host name without its final dot, and never an address (RFC 6066 section 3)."""
     context = authority.context(*names)
     told = []
     context.sni_callback = lambda sock, name, context: told.append(name)
-    only_step(visit(context, *options, host=host))
+    only_step(visit(authority, context, *options, host=host))
     assert told == [seen]
 
 
@@ -255,10 +242,7 @@ def test_an_alert_has_words_and_a_hint_of_its_own_or_is_called_by_its_name():
         # Python knows a name for 115 from OpenSSL 3.2 on.
         assert error["message"] in [f"the server broke off (alert {each})" for each in (name, code)]
         assert "server's log" in error["hint"]
-
-
-def test_with_k_nothing_older_is_proposed():
-    assert "-k" not in refused(tls_record(21, bytes([2, 40])), "-k")["hint"]
+    assert "-k" not in refused(tls_record(21, bytes([2, 40])), "-k")["hint"], "nothing older"
 
 
 def test_a_warning_is_not_blamed_for_what_came_after_it():
