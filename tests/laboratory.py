@@ -52,6 +52,11 @@ class Lab:
             context.maximum_version = version
         return context
 
+    def upload(self, size: int) -> tuple[str, str]:
+        """Make a body of so many bytes; return the words that send it."""
+        (self.folder / "body").write_bytes(b"x" * size)
+        return "-d", f"@{self.folder / 'body'}"
+
     def ask(self, *arguments: Any, code: int = 0, **how: Any) -> dict[str, Any]:
         """Ask from the near end; return the JSON document."""
         trust = ["--cacert", self.authority.file] if "https://" in str(arguments) else []

@@ -44,7 +44,7 @@ PATIENCE = 10.0
 
 CLONE_NEWNET, CLONE_NEWNS = 0x40000000, 0x00020000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
-SYN, RST, ACK = 0x02, 0x04, 0x10
+SYN, ACK = 0x02, 0x10
 
 
 class Rule(NamedTuple):
@@ -59,8 +59,8 @@ class Rule(NamedTuple):
     what: str
     nth: int = 1
     action: str = "drop"
-    """drop; late by `amount` s; refuse: a SYN, by a RST; slow: from here on the round trip is `amount` s;
-    rate: no more than `amount` bytes a second get through."""
+    """drop; late by `amount` s; slow: from here on the round trip is `amount` s; rate: no more than `amount`
+    bytes a second get through."""
     amount: float = 0.0
     times: int = 1
     """How often it happens to this packet, which is sent again after a loss."""
@@ -278,10 +278,8 @@ class Relay:
             return
         late = self.obey(packet, data, now)
         if late is not None:
-            self.send(swapped(data), now + self.round_trip / 2 + late)
-
-    def send(self, data: bytes, when: float) -> None:
-        heapq.heappush(self.queue, (when, next(self.order), data))
+            when = now + self.round_trip / 2 + late
+            heapq.heappush(self.queue, (when, next(self.order), swapped(data)))
 
     def obey(self, packet: Packet, data: bytes, now: float) -> float | None:
         """Return by how much a packet is late, None when it is lost."""
@@ -297,10 +295,8 @@ class Relay:
         for index, rule in enumerate(self.rules):
             if not self.applies(index, rule, packet, (flow, fresh)):
                 continue
-            if rule.action in ("drop", "refuse"):
+            if rule.action == "drop":
                 lost = True
-            if rule.action == "refuse":
-                self.send(refusal(data), now + self.round_trip)
             elif rule.action == "late":
                 late += rule.amount
             elif rule.action == "slow":
@@ -335,14 +331,12 @@ class Relay:
 
 
 def parse(data: bytes, flows: dict[Any, Flow]) -> Packet | None:
-    """Read a TCP segment or UDP datagram; None for anything else."""
-    if data[0] >> 4 == 4:
-        address, protocol = socket.inet_ntop(socket.AF_INET, data[16:20]), data[9]
-        segment = data[(data[0] & 15) * 4 : struct.unpack_from("!H", data, 2)[0]]
-    else:
-        address, protocol = socket.inet_ntop(socket.AF_INET6, data[24:40]), data[6]
-        segment = data[40:]
-    if protocol == socket.IPPROTO_ICMP and data[0] >> 4 == 4:
+    """Read a TCP segment or UDP datagram of IPv4; None for anything else."""
+    if data[0] >> 4 != 4:
+        return None
+    address, protocol = socket.inet_ntop(socket.AF_INET, data[16:20]), data[9]
+    segment = data[(data[0] & 15) * 4 : struct.unpack_from("!H", data, 2)[0]]
+    if protocol == socket.IPPROTO_ICMP:
         return Packet("down", (address, 0, 0), 0, 0, 0)
     if protocol not in (socket.IPPROTO_TCP, socket.IPPROTO_UDP):
         return None
@@ -359,28 +353,7 @@ def parse(data: bytes, flows: dict[Any, Flow]) -> Packet | None:
 
 def swapped(data: bytes) -> bytes:
     """Return a packet with its two addresses exchanged."""
-    if data[0] >> 4 == 4:
-        return data[:12] + data[16:20] + data[12:16] + data[20:]
-    return data[:8] + data[24:40] + data[8:24] + data[40:]
-
-
-def checksum(data: bytes) -> int:
-    """Return the Internet checksum (RFC 1071)."""
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
-
-
-def refusal(syn: bytes) -> bytes:
-    """Return the RST that answers an IPv4 SYN, as it comes back to the client."""
-    source, target, seq = struct.unpack_from("!HHI", syn, (syn[0] & 15) * 4)
-    ends = syn[16:20] + syn[12:16]
-    segment = struct.pack("!HHIIBBHHH", target, source, 0, seq + 1, 0x50, RST | ACK, 0, 0, 0)
-    total = checksum(ends + struct.pack("!HH", socket.IPPROTO_TCP, len(segment)) + segment)
-    segment = segment[:16] + struct.pack("!H", total) + segment[18:]
-    header = struct.pack("!BBHHHBBH", 0x45, 0, 40, 0, 0, 64, socket.IPPROTO_TCP, 0) + ends
-    return header[:10] + struct.pack("!H", checksum(header)) + header[12:] + segment
+    return data[:12] + data[16:20] + data[12:16] + data[20:]
 
 
 def enter(specification: dict[str, Any]) -> int:

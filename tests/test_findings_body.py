@@ -123,11 +123,10 @@ def test_the_time_before_a_response_on_a_kept_connection_is_no_silence_of_it(lab
 @pytest.mark.needs("h2")
 def test_an_upload_that_waits_for_credit_is_held_back_by_the_window(lab):
     """That hides no server that thinks."""
-    tls, body = lab.authority.context(FAR, alpn=("h2",)), lab.folder / "body"
+    tls = lab.authority.context(FAR, alpn=("h2",))
     script = partial(credit_late, pause=0, thinking=0.5)
     url = lab.start().serve(scripted(script, tls=tls, host=ANY)).url("/", FAR)
-    body.write_bytes(b"x" * 200_000)
-    found = lab.finds(costs("server", "fits", 500, "took about 5"), "-d", f"@{body}", url)["http2_window"]
+    found = lab.finds(costs("server", "fits", 500, "took about 5"), *lab.upload(200_000), url)["http2_window"]
     assert (found["phase"], found["certainty"]) == ("wait", "seen")
     assert re.match(r"the server's HTTP/2 window held the upload back for .*: ", found["text"])
     assert found["text"].endswith("--vs --http1.1 compares")
@@ -210,9 +209,7 @@ def test_a_reader_that_is_slow_has_lost_nothing(lab, script, size, round_trip):
     lab.start(round_trip)
     tls = lab.authority.context(FAR, alpn=("h2",)) if script is credit_late else None
     url = lab.serve(scripted(script, tls=tls, host=ANY)).url("/", FAR)
-    body = lab.folder / "body"
-    body.write_bytes(b"x" * size)
-    step = lab.ask("-d", f"@{body}", url)["steps"][0]
+    step = lab.ask(*lab.upload(size), url)["steps"][0]
     assert tls or (step["network"]["tcp_retransmits"] > 0) == (script is reading_late)
     found = by_id(step)
     window = found["http2_window" if tls else "tcp_window"]
@@ -220,7 +217,7 @@ def test_a_reader_that_is_slow_has_lost_nothing(lab, script, size, round_trip):
     assert ("; its full buffer dropped what was under way" in window["text"]) == (script is reading_late)
     assert "loss wait" not in found and "sent again" not in str(found)
     if script is reading_late:
-        late = lab.ask("-m", "0.9", "-d", f"@{body}", url, code=75)["steps"][0]
+        late = lab.ask("-m", "0.9", *lab.upload(size), url, code=75)["steps"][0]
         assert "Lost" not in late["error"]["hint"] and "loss wait" not in by_id(late)
 
 
@@ -236,9 +233,8 @@ def test_a_loss_does_not_hide_a_window(lab):
 
     url = lab.start().serve(scripted(script, host=ANY)).url("/", FAR)
     lab.way.change(rules=[Rule("up", "data", times=2)])
-    (lab.folder / "body").write_bytes(b"x" * 300_000)
     lost = "2 segments were sent again: loss or reordering on the way"
-    found = lab.finds(costs("loss wait", "seen", 240, lost), "-d", f"@{lab.folder / 'body'}", url)
+    found = lab.finds(costs("loss wait", "seen", 240, lost), *lab.upload(300_000), url)
     assert found["loss wait"]["text"].startswith(lost)
     assert "the server's TCP window held the upload back for " in str(found) and "buffer" not in str(found)
 
@@ -247,9 +243,8 @@ def test_a_loss_does_not_hide_a_window(lab):
 def test_an_upload_is_over_with_its_last_acknowledgment(lab):
     url = lab.start().http()
     lab.way.change(rules=[Rule("up", "any", 0, "rate", 100_000)])
-    (lab.folder / "body").write_bytes(b"x" * 60_000)
     told = r"Request body of 58\.6 KB at [89]\d\.\d KB/s, acknowledged in 6\d\d\.\d ms of the"
-    words = ("-d", f"@{lab.folder / 'body'}", url + "/")
+    words = (*lab.upload(60_000), url + "/")
     lab.agree(
         lambda out: not re.search(told, out), lambda: flat(lab.run_tool(*words, within=lab.way.near).out)
     )

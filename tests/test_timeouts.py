@@ -54,10 +54,9 @@ class Stuck:
 
     def __init__(self, lab: Any) -> None:
         self.lab = lab.start(0.002)
-        large = lab.tls(*(f"name-{number}.a.long.example.test" for number in range(200)))
         self.urls = {
-            "http": lab.serve(http_server(ROUTES, host=ANY)).url("", FAR),
-            "https": lab.serve(http_server(ROUTES, host=ANY, tls=large)).url("", FAR),
+            "http": lab.http(*ROUTES.items()),
+            "https": lab.http(*ROUTES.items(), tls=lab.tls(names=200)),
         }
         self.serve("half", beginning("Content-Length: 5000\r\n", 9))
         self.serve("mute", lambda peer: peer.read_to_end())
@@ -111,9 +110,7 @@ def test_large_packets_that_do_not_come_here_are_told_by_small_ones_that_do(stuc
 @on_a_path
 def test_large_packets_that_do_not_get_there_are_told_by_their_size(stuck):
     for server, size in (("http", 1_900), ("https", 100_000)):
-        body = stuck.lab.folder / "body"
-        body.write_bytes(b"x" * size)
-        error = stuck.error(server, "-d", f"@{body}", rules=[Rule("up", "large", 0)])
+        error = stuck.error(server, *stuck.lab.upload(size), rules=[Rule("up", "large", 0)])
         assert LOST in error["hint"] and MTU in error["hint"] and PROGRAM not in error["hint"]
 
 
@@ -122,23 +119,11 @@ def test_what_still_flows_is_no_silence(stuck):
     stuck.serve("drip", dripping("Content-Length: 5000"))
     hint = stuck.error("drip")["hint"]
     assert "a slow path" in hint and PROGRAM not in hint and MTU not in hint
-    (stuck.lab.folder / "body").write_bytes(b"x" * 1_000_000)
     line = [Rule("up", "any", 0, "rate", 100_000)]
-    hint = stuck.error("http", "-d", f"@{stuck.lab.folder / 'body'}", rules=line)["hint"]
+    hint = stuck.error("http", *stuck.lab.upload(1_000_000), rules=line)["hint"]
     assert re.match(
         r"The request is under way: \d+ bytes were not acknowledged: this machine's way out or", hint
     )
-
-
-@on_a_path
-def test_behind_a_proxy_the_other_side_is_the_proxy(stuck):
-    def open_way(peer: Any) -> None:
-        peer.read_until(b"\r\n\r\n")
-        peer.send("HTTP/1.1 200 Connected\r\n\r\n")
-        peer.read_to_end()
-
-    error = stuck.error("https", "-x", stuck.serve("proxy", open_way))
-    assert PROGRAM not in error["hint"] and MTU not in error["hint"]
 
 
 NO_LENGTH = (

@@ -98,22 +98,6 @@ def test_every_step_makes_its_own_lookup(run_tool):
     assert server.accepted == 2
 
 
-# --- phases that do not apply ---------------------------------------------------------------------
-
-
-def test_only_a_name_takes_a_lookup_and_only_https_a_handshake(call_tool, server, tls, authority):
-    def times(*words):
-        timing = call_tool("--json", "-", *words).json()["steps"][0]["timing"]
-        return timing["dns_ms"] > 0, timing["tls_ms"] > 0
-
-    assert times(server.url()) == (False, False)
-    mapping = f"a.test:{server.port}:127.0.0.1"
-    assert times("--resolve", mapping, server.url(host="a.test")) == (False, False)
-    assert times(server.url(host="localhost")) == (True, False)
-    with http_server(tls=tls) as secure:
-        assert times("--cacert", authority.file, secure.url()) == (False, True)
-
-
 # --- every format says the same -------------------------------------------------------------------
 
 

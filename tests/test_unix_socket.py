@@ -123,17 +123,6 @@ def fails(path: Path, *words: str) -> dict[str, Any]:
     return step
 
 
-def test_https_over_a_plain_socket_says_what_the_socket_speaks(folder):
-    def script(peer: Peer) -> None:
-        peer.read_exactly(5)
-        peer.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
-
-    with scripted(script, host=f"{folder}/s") as local:
-        error = failure(here("--unix-socket", local.host, "https://app.test/"), "tls", "tls")["error"]
-    assert error["message"] == "the server does not speak TLS here"
-    assert error["hint"] == "For plain HTTP ask for http://app.test:443/."
-
-
 def test_where_no_service_is_a_failed_step_says_so(folder):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
         gone.bind(str(folder / "left"))

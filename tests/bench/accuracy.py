@@ -30,7 +30,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -39,7 +38,7 @@ import common
 
 sys.path.append(str(common.ROOT / "tests"))
 from paths import ANY, FAR, Way, path
-from servers import dns_server
+from servers import Peer, dns_server, scripted
 
 HOST = "slow.test"
 HOP = 0.005  # one way of the path, in seconds
@@ -60,21 +59,18 @@ SYN = 0x02
 # -- The servers -----------------------------------------------------------------------------------
 
 
-def speak_http1(wire: socket.socket) -> None:
+def speak_http1(peer: Peer) -> None:
     """Answer one request slowly, then wait for the client to close."""
-    request = b""
-    while b"\r\n\r\n" not in request:
-        request += wire.recv(65536)
-    time.sleep(THINKING)
-    wire.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (len(PIECE) * PIECES) + PIECE)
+    peer.read_request()
+    peer.wait(THINKING)
+    peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (len(PIECE) * PIECES) + PIECE)
     for _ in range(PIECES - 1):
-        time.sleep(PAUSE)
-        wire.sendall(PIECE)
-    while wire.recv(65536):
-        pass
+        peer.wait(PAUSE)
+        peer.send(PIECE)
+    peer.read_to_end()
 
 
-def speak_http2(wire: socket.socket) -> None:
+def speak_http2(peer: Peer) -> None:
     """Answer one request slowly, then wait for the client to close."""
     from h2.config import H2Configuration
     from h2.connection import H2Connection
@@ -82,17 +78,17 @@ def speak_http2(wire: socket.socket) -> None:
 
     state = H2Connection(H2Configuration(client_side=False))
     state.initiate_connection()
-    wire.sendall(state.data_to_send())
-    while data := wire.recv(65536):
+    peer.send(state.data_to_send())
+    while data := peer.sock.recv(65536):
         ended = any(isinstance(event, StreamEnded) for event in state.receive_data(data))
-        wire.sendall(state.data_to_send())
+        peer.send(state.data_to_send())
         if ended:
-            time.sleep(THINKING)
+            peer.wait(THINKING)
             state.send_headers(1, [(":status", "200"), ("content-length", str(len(PIECE) * PIECES))])
             for left in reversed(range(PIECES)):
                 state.send_data(1, PIECE, end_stream=left == 0)
-                wire.sendall(state.data_to_send())
-                time.sleep(PAUSE if left else 0)
+                peer.send(state.data_to_send())
+                peer.wait(PAUSE if left else 0)
 
 
 @contextlib.contextmanager
@@ -103,27 +99,27 @@ def laboratory(folder: Path) -> Iterator[tuple[Way, dict[str, str], Path, socket
     if os.geteuid() != 0:
         common.give_up("needs root, to capture packets and to make a network namespace")
     (folder / "path").mkdir()
-    with path(folder / "path", 2 * HOP) as way, way.far(dns_server({HOST: [FAR]}, delay=LOOKUP, host=ANY)):
-        way.name_servers(FAR)
-        urls, certificate = way.call(lambda: start_servers(folder))
-        with way.call(open_capture) as capture:
-            yield way, urls, certificate, capture
-
-
-def start_servers(folder: Path) -> tuple[dict[str, str], Path]:
-    """Start a server for each protocol; return their URLs and the certificate to trust."""
     certificate, key = common.make_certificate(folder, HOST)
-    urls = {"http": f"http://{HOST}:{common.serve(speak_http1, None)}/"}
-    for protocol, alpn, handle in (
-        ("https HTTP/1.1", "http/1.1", speak_http1),
-        ("https HTTP/2", "h2", speak_http2),
-    ):
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.load_cert_chain(certificate, key)
-        context.set_alpn_protocols([alpn])
-        urls[protocol] = f"https://{HOST}:{common.serve(handle, context)}/"
-    return urls, certificate
+    with contextlib.ExitStack() as held:
+        way = held.enter_context(path(folder / "path", 2 * HOP))
+        held.enter_context(way.far(dns_server({HOST: [FAR]}, delay=LOOKUP, host=ANY)))
+        way.name_servers(FAR)
+        urls = {}
+        for protocol, alpn, script in (
+            ("http", "", speak_http1),
+            ("https HTTP/1.1", "http/1.1", speak_http1),
+            ("https HTTP/2", "h2", speak_http2),
+        ):
+            context = None
+            if alpn:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.minimum_version = ssl.TLSVersion.TLSv1_3
+                context.load_cert_chain(certificate, key)
+                context.set_alpn_protocols([alpn])
+            server = held.enter_context(way.far(scripted(script, tls=context, host=ANY)))
+            urls[protocol] = server.url(host=HOST)
+        capture = held.enter_context(way.call(open_capture))
+        yield way, urls, certificate, capture
 
 
 # -- The packets -----------------------------------------------------------------------------------

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shutil
-import socket
-import ssl
 import statistics
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -132,23 +128,6 @@ def make_certificate(folder: Path, host: str) -> tuple[Path, Path]:
         command += ["-addext", extension]
     subprocess.run(command, check=True, capture_output=True)
     return certificate, key
-
-
-def serve(handle: Callable[[socket.socket], None], context: ssl.SSLContext | None) -> int:
-    """Accept connections for ever, one at a time; return the port."""
-    listener = socket.create_server(("0.0.0.0", 0))
-
-    def accept() -> None:
-        while True:
-            connection, _ = listener.accept()
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with contextlib.suppress(OSError):
-                wire = context.wrap_socket(connection, server_side=True) if context else connection
-                with wire:
-                    handle(wire)
-
-    threading.Thread(target=accept, daemon=True).start()
-    return int(listener.getsockname()[1])
 
 
 def ratio(ours: float, theirs: float) -> str:

@@ -8,32 +8,27 @@ wall times. A "first run" is that of an archive just copied, in an empty home.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import common
+
+sys.path.append(str(common.ROOT / "tests"))
+from servers import Failing, scripted
 
 FLOOR = "import argparse, http.client, ssl, socket, json"
 MODES = {"metrics-only": ["--metrics-only"], "compact": ["--compact"], "waterfall": []}
 
 
-def answer(wire: socket.socket) -> None:
-    """Answer one request at once, then wait for the client to close."""
-    request = b""
-    while b"\r\n\r\n" not in request:
-        request += wire.recv(65536)
-    wire.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n")
-    while wire.recv(65536):
-        pass
-
-
-def start_servers(folder: Path) -> dict[str, str]:
-    """Start both servers, the certificate in the folder; return the URL for each scheme."""
+@contextlib.contextmanager
+def start_servers(folder: Path) -> Iterator[dict[str, str]]:
+    """Run both servers, the certificate in the folder; yield the URL for each scheme."""
     certificate, key = common.make_certificate(folder, "localhost")
     (openssl,) = common.find_programs("openssl")
     hashed = subprocess.run(
@@ -42,8 +37,8 @@ def start_servers(folder: Path) -> dict[str, str]:
     (folder / f"{hashed.stdout.strip()}.0").symlink_to(certificate)  # where OpenSSL looks for it
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    ports = {"http": common.serve(answer, None), "https": common.serve(answer, context)}
-    return {scheme: f"{scheme}://localhost:{port}/" for scheme, port in ports.items()}
+    with scripted(Failing()) as plain, scripted(Failing(), tls=context) as secure:
+        yield {"http": plain.url(host="localhost"), "https": secure.url(host="localhost")}
 
 
 def list_cases(python: str, program: str, urls: dict[str, str]) -> dict[tuple[str, str], list[str]]:
@@ -78,9 +73,7 @@ def main() -> None:
     debian = "/usr/bin/python3"
     default = debian if Path(debian).exists() else sys.executable
     options = common.parse_arguments("Compare start-up: wall and CPU time, peak memory.", 20, default)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        urls = start_servers(folder)
+    with tempfile.TemporaryDirectory() as name, start_servers(folder := Path(name)) as urls:
         environment = common.plain_environment(SSL_CERT_DIR=str(folder))
         cases = list_cases(options.python, options.program, urls)
         costs: dict[tuple[str, str], list[common.Cost]] = {case: [] for case in cases}
