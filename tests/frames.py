@@ -23,12 +23,12 @@ from servers import Peer, Server, scripted
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE = range(6)
 PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(6, 10)
-END_STREAM, END_HEADERS, PADDED, WITH_PRIORITY = 0x1, 0x4, 0x8, 0x20
+END_STREAM, END_HEADERS, PADDED = 0x1, 0x4, 0x8
 ACK = 0x1
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_STREAMS, WINDOW_SIZE, FRAME_SIZE = range(1, 6)
 """What SETTINGS are of."""
-STATUS_200, STATUS_204 = b"\x88", b"\x89"
-"""Entries of HPACK's static table (RFC 7541 appendix A)."""
+STATUS_200 = b"\x88"
+"""An entry of HPACK's static table (RFC 7541 appendix A)."""
 Field = tuple[str, str]
 
 

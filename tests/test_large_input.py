@@ -6,19 +6,14 @@ not linear takes minutes for a megabyte: a bound that is generous finds it.
 
 from __future__ import annotations
 
-import os
 import random
-import signal
+import resource
 import string
-import subprocess
-import sys
-import threading
 import time
 from typing import Callable
 
 import pytest
 
-from conftest import WITHOUT, block
 from inside import tool
 from servers import scripted
 
@@ -76,29 +71,20 @@ STYLES = {"rich": [], "plain": [], "compact": ["--compact"], "metrics": ["--metr
 # --- what it costs --------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
-def seconds_of(program, base_environment, tmp_path_factory) -> Callable[..., float]:
+@pytest.fixture
+def seconds_of(run_tool, tmp_path) -> Callable[..., float]:
     """Run the program with both exports; return the seconds of CPU that its process took."""
-    folder = tmp_path_factory.mktemp("megabytes")
 
     def run(style: str, *arguments: str) -> float:
-        exports = ["--json", str(folder / "out.json"), "--har", str(folder / "out.har")]
-        env = {**base_environment, "COLUMNS": "80"}
-        if style == "plain":
-            block(WITHOUT.union(["rich"]), folder, env)
-        with open(folder / "err", "w+b") as err:
-            process = subprocess.Popen(
-                [sys.executable, program, *STYLES[style], *exports, "-m", "200", *arguments],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err, env=env,
-            )  # fmt: skip
-            timer = threading.Timer(PATIENCE, process.send_signal, [signal.SIGKILL])
-            timer.start()
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            timer.cancel()
-            err.seek(0)
-            assert process.returncode in (0, 47, 75), (process.returncode, err.read()[-2000:])
-        return usage.ru_utime + usage.ru_stime
+        exports = ["--json", tmp_path / "out.json", "--har", tmp_path / "out.har"]
+        without = ("rich",) if style == "plain" else ()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        result = run_tool(
+            *STYLES[style], *exports, "-m", "200", *arguments, timeout=PATIENCE, without=without
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert result.code in (0, 47, 75), (result.code, result.err[-2000:])
+        return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
     return run
 

@@ -32,11 +32,7 @@ STATUS_LINES = [
     for line in (
         *(b"HTTP/1.1 ", b"HTTP/1.1 20 OK", b"HTTP/1.1 099 OK", b"HTTP/1.1 2_0 OK", b"HTTP/1.1\t200\tOK"),
         *(b"HTTP/1.1 \xb2\xb2\xb2 OK", b"HTTP/9.9 200 OK", b"HTTP/1.10 200 OK", b"ICY 200 OK"),
-        *(
-            b"\xef\xbb\xbfHTTP/1.1 200 OK",
-            b"\x1b[2J\x1b[H\x07\x9b31m",
-            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
-        ),
+        *(b"\xef\xbb\xbfHTTP/1.1 200 OK", b"\x1b[2J\x1b[H\x07\x9b31m"),
     )
 ]
 
@@ -46,76 +42,43 @@ GOOD = [
     for name, answer, size in (
         ("HTTP/1.0 until the connection closes", b"HTTP/1.0 200 OK\r\n\r\nhello\n", 6),
         ("line feeds alone", b"HTTP/1.1 200 OK\nContent-Length: 6\n\nhello\n", 6),
-        ("a second response after the first", HELLO + HELLO, 6),
         ("a length with a NUL", OK + b"Content-Length: 6\0\r\n\r\nhello\n", 6),
-        ("a length in three ways", OK + b"Content-Length: 6,06 , 6\r\n" + SIX, 6),
-        ("a folded header", OK + b"Server: a\r\n\t b\r\n c\r\n\r\n", 0),
-        ("a bare CR in a value", OK + b"Server: a\rSet-Cookie: b\r\n\r\n", 0),
-        ("rich markup everywhere", b"HTTP/1.1 200 [red]x[/]\r\nServer: [link=http://x]\r\n\r\n", 0),
-        ("bidi overrides", "HTTP/1.1 200 \u202etxt\r\nServer: \u2066x\u200f\u2028\r\n\r\n".encode(), 0),
-        ("a reason of ESC and CR", b"HTTP/1.1 200 \x1b[31mred\x07\rx\x9b\r\n\r\n", 0),
-        ("a value of ESC, NUL and C1", OK + b"Server: \x1b]0;x\x07\0\x9b\x7f\r\n\r\n", 0),
         ("a thousand header lines", OK + b"Set-Cookie: a=b\r\n" * 999 + SIX, 6),
         ("a name that is no token", OK + b"a/b(c).php: x\r\n" + SIX, 6),
-        ("a blank before the colon", OK + b"Server : x\r\n\r\n", 0),
-        ("a header without a name", OK + b": x\r\n" + SIX, 6),
-        ("a length of which the name has a blank", OK + b"Content Length: 9\r\n" + SIX, 6),
         ("a folded line before any header", OK + b" x: y\r\n" + SIX, 6),
         ("warnings in place of a thousand headers", OK + b"PHP Warning: x\r\n" * 999 + SIX, 6),
-        ("gzip that is none", OK + b"Content-Encoding: gzip\r\n" + SIX, 6),
         ("a hundred interim responses", b"HTTP/1.1 102 P\r\n\r\n" * 100 + HELLO, 6),
         ("a response before the request", before_the_request, 6),
         ("an answer from a server that never reads", without_reading, 6),
         ("a reset after the whole response", talk(HELLO, end="reset"), 6),
     )
 ] + [
-    Case("a status that nobody knows", HELLO.replace(b"200 OK", b"999"), None, 999, 6),
     Case("a body for 204", HELLO.replace(b"200", b"204"), None, 204, 0),
-    Case("a body for 304", HELLO.replace(b"200", b"304"), None, 304, 0),
     Case("HEAD with a body", HELLO, None, 200, 0, ("-X", "HEAD")),
-    Case("405 with chunks", CHUNKED.replace(b"200", b"405") + b"6\r\nhello\n\r\n0\r\n\r\n", None, 405, 6),
-    Case("--fail and a 599", HELLO.replace(b"200", b"599"), None, 599, 6, ("-f",), code=22),
     Case("a Location without a redirect", OK + b"Location: http://a.test/\r\n\r\n", None, 200, 0, ("-L",)),
 ]
 
 HEADERS = [
-    Case(name, OK + lines + b"\r\n\r\n")
-    for name, lines in (
-        ("a header without a colon", b"Server"),
-        ("a name with NUL", b"Ser\0ver: x"),
-        ("a name with ESC", b"\x1b[31m: x"),
-        ("a name of UTF-8", "Größe: 1".encode()),
-    )
-] + [
+    Case("a header without a colon", OK + b"Server\r\n\r\n"),
+    Case("a name with ESC", OK + b"\x1b[31m: x\r\n\r\n"),
     Case("one interim response too many", b"HTTP/1.1 102 P\r\n\r\n" * 101 + HELLO),
     Case("an interim response and nothing more", b"HTTP/1.1 100 Continue\r\n\r\n", phase="wait"),
 ]
 
 LARGE = [  # or without end
-    *(
-        Case(name, OK + lines + b"\r\n\r\n")
-        for name, lines in (
-            ("one header line too many", b"X: y\r\n" * 1001),
-            ("a header line of more than a megabyte", b"X: " + b"y" * ((1 << 20) + 100)),
-            ("a megabyte of folded lines", b"X: y\r\n" + (b" " + b"z" * 4000 + b"\r\n") * 400),
-            ("a name of two megabytes", b"y" * (2 << 20)),
-        )
-    ),
+    Case("one header line too many", OK + b"X: y\r\n" * 1001 + b"\r\n"),
     Case(
-        "a megabyte of headers", OK + (b"X: " + b"y" * 2000 + b"\r\n") * 600, says="header section is larger"
+        "a megabyte of folded lines", OK + b"X: y\r\n" + (b" " + b"z" * 4000 + b"\r\n") * 400, says="larger"
     ),
     Case("a reason of half a megabyte", OK[:-4] + b"y" * 500_000 + b"\r\n\r\n", None, 200, 0),
     Case("a megabyte after the response", HELLO + b"\x1b[2J" * 250_000, None, 200, 6),
     Case("200,000 chunks of one byte", CHUNKED + b"1\r\nx\r\n" * 200_000 + b"0\r\n\r\n", None, 200, 200_000),
-    Case("a chunk extension of a megabyte", CHUNKED + b"1;" + b"x" * (1 << 20) + b"\r\nx\r\n0\r\n\r\n"),
-    Case("headers without end", flood(OK, b"X: y\r\n")),
     Case("one header line without end", flood(OK + b"X: ", b"y" * 65536)),
     Case("a status line without end", flood(b"HTTP/1.1 200 ", b"y" * 65536)),
     Case("NULs without end", flood(b"", b"\0" * 65536), phase="wait"),
     Case("line feeds without end", flood(b"", b"\n" * 65536), phase="wait"),
     Case("interim responses without end", flood(b"", b"HTTP/1.1 103 E\r\n" + b"X: y\r\n" * 999 + b"\r\n")),
     Case("trailers without end", flood(CHUNKED + b"0\r\n", b"X: y\r\n")),
-    Case("a trailer line without end", flood(CHUNKED + b"0\r\nX: ", b"y" * 65536)),
     Case("a chunk size without end", flood(CHUNKED, b"0" * 65536)),
     Case("chunks of one byte without end", flood(CHUNKED, b"1\r\nx\r\n" * 10_000), "timeout"),
     Case("a body without end", flood(OK + b"\r\n", b"y" * 65536), "timeout"),
@@ -128,11 +91,7 @@ LENGTHS = [
         *(b"9" * 5000, b"1000000000000000", b"6\r\nContent-Length: 7"),
     )
 ] + [
-    Case("a length and no body", OK + b"Content-Length: 7\r\n\r\n", status=200, size=0, phase="xfer"),
     Case("the largest length that is read", OK + b"Content-Length: 999999999999999\r\n\r\nhello\n", size=6),
-    Case(
-        "two lengths for HEAD", OK + b"Content-Length: 6\r\nContent-Length: 7\r\n\r\n", options=("-X", "HEAD")
-    ),
 ]
 
 CHUNKS = (
@@ -143,17 +102,13 @@ CHUNKS = (
             ("chunked after gzip", b"gzip, chunked", b"1\r\nx\r\n0\r\n\r\n", 1),
             ("gzip as the last coding", b"chunked, gzip", b"hello\n", 6),
             ("two fields of codings", b"gzip\r\nTransfer-Encoding: chunked", b"1\r\nx\r\n0\r\n\r\n", 1),
-            ("an unknown coding", b"xchunked", b"hello\n", 6),
-            ("chunks with extensions", b"chunked", b'1;a;b=c;d="e"\r\nx\r\n0;z\r\n\r\n', 1),
             ("chunk sizes with leading zeros", b"chunked", b"0" * 500 + b"1\r\nx\r\n0\r\n\r\n", 1),
-            ("trailers", b"chunked", b"0\r\nX: y\r\nServer: \x1b[31m\r\n\r\n", 0),
         )
     ]
     + [
         Case("a trailer without a colon", CHUNKED + b"0\r\n\x1b[31m\r\n\r\n"),
         Case("no line end after a chunk", CHUNKED + b"6\r\nhello\n0\r\n\r\n", says="longer than its size"),
         Case("a chunk of the largest size that is read", CHUNKED + b"FFFFFFFFFFFFFFF\r\nhello\n", size=6),
-        Case("a chunk that never comes", talk(CHUNKED + b"6\r\n", end="hold"), "timeout"),
         Case("the last chunk without its last line", talk(CHUNKED + b"0\r\n", end="hold"), "timeout"),
     ]
     + [
@@ -165,15 +120,10 @@ CHUNKS = (
 TRUNCATIONS = [
     Case(f"the response ends after {sent!r}", sent, "protocol", status, size, phase=phase)
     for sent, phase, status, size in (
-        (b"", "wait", None, None),
-        (b"HTTP", "wait", None, None),
         (b"HTTP/1.1 200", "wait", None, None),
-        (b"HTTP/1.1 200 OK", "wait", None, None),
         (OK, "xfer", None, None),
-        (OK + b"Content-Length: 6\r\n", "xfer", None, None),
         (OK + b"Content-Length: 6\r\n\r\n", "xfer", 200, 0),
         (OK + b"Content-Length: 6\r\n\r\nhello", "xfer", 200, 5),
-        (CHUNKED, "xfer", 200, 0),
         (CHUNKED + b"3\r", "xfer", 200, 0),
         (CHUNKED + b"3\r\na", "xfer", 200, 1),
         (CHUNKED + b"3\r\nabc", "xfer", 200, 3),
@@ -185,30 +135,25 @@ TRUNCATIONS = [
 ENDLESS = [
     Case(name, script, "timeout")
     for name, script in (
-        ("silence", talk(end="hold")),
         ("a body that drips", flood(OK + b"\r\n", b"y", 0.05)),
         ("a header that drips", flood(OK + b"X: ", b"y", 0.05)),
         ("interim responses that drip", flood(b"", b"HTTP/1.1 100 C\r\n\r\n", 0.05)),
-        ("line ends that drip", flood(OK, b"X: y\r\n", 0.05)),
-        ("a status line that stops", talk(b"HTTP/1.1 2", end="hold")),
     )
 ]
 
 RESETS = [
     Case(f"a reset {name}", talk(sent, end="reset"), "network", None, size, phase=phase, says=says)
     for name, sent, size, phase, says in (
-        ("instead of an answer", b"", None, "wait", "before any answer came"),
         ("in the status line", b"HTTP/1.", None, "wait", "before any answer came"),
         ("in the head", OK + b"Server: x", None, "xfer", "within the header"),
         ("after the head", OK + b"Content-Length: 9\r\n\r\n", 0, "xfer", "after 0 bytes of the body"),
         ("in the body", OK + b"Content-Length: 9\r\n\r\nhello", 5, "xfer", "after 5 bytes of the body"),
-        ("in a body without length", OK + b"\r\nhello", 5, "xfer", "after 5 bytes of the body"),
         ("between chunks", CHUNKED + b"1\r\nx\r\n", 1, "xfer", "after 1 bytes of the body"),
         ("after interim responses", b"HTTP/1.1 100 C\r\n\r\n", None, "wait", "before any answer came"),
     )
 ] + [
     Case("a reset before the request", lambda peer: peer.reset(), "network"),
-    Case("a reset on a port of TLS, perhaps", talk(end="reset"), "network", hint="try https://"),
+    Case("a reset instead of an answer", talk(end="reset"), "network", phase="wait", hint="try https://"),
 ]
 
 FAMILY = [*STATUS_LINES, *GOOD, *HEADERS, *LENGTHS, *CHUNKS, *TRUNCATIONS, *ENDLESS, *RESETS]

@@ -19,15 +19,12 @@ from frames import (
     PUSH_PROMISE,
     RST_STREAM,
     STATUS_200,
-    STATUS_204,
     WINDOW_UPDATE,
-    WITH_PRIORITY,
     Conversation,
     field,
     frame,
     goaway,
     head,
-    number,
     reset,
     settings,
     window,
@@ -87,35 +84,24 @@ def length(*values: bytes) -> bytes:
 
 LEGAL = [
     fine("END_STREAM on an empty frame", head() + frame(DATA, b"hello\n") + frame(DATA, b"", END_STREAM)),
-    fine("no body", head(flags=END_STREAM), size=0),
     fine(
         "trailers and a length",
         head(length(b"6")) + frame(DATA, b"hello\n") + head(field(b"x", b"y"), END_STREAM),
     ),
     fine("nothing but padding", head() + frame(DATA, b"\xff" + b"\0" * 255, PADDED) * 50 + BODY),
-    fine("padded headers", frame(HEADERS, b"\x03" + STATUS_200 + b"\0\0\0", END_HEADERS | PADDED) + BODY),
-    fine(
-        "headers with a priority",
-        frame(HEADERS, b"\0\0\0\0\x10" + STATUS_200, END_HEADERS | WITH_PRIORITY) + BODY,
-    ),
-    fine("headers in pieces", frame(HEADERS, b"") + frame(CONTINUATION, STATUS_200, END_HEADERS) + BODY),
     fine("frames of unknown types", frame(0x42, b"\x1b[2J") * 9 + head() + frame(0xFA, b"x", 0xFF, 0) + BODY),
     fine("no SETTINGS at all", answer(HELLO, first=b"")),
-    fine("unknown settings", settings((0x99, 7), (0xFFFF, 0xFFFFFFFF)) + HELLO),
     fine("RST_STREAM of a stream that never was", frame(RST_STREAM, bytes(4), 0, 3) + HELLO),
     fine("a thousand header fields", head(STATUS_200 + field(b"x", b"y") * 1000) + BODY),
-    fine("a header table of nothing", settings((1, 0)) + HELLO),
     fine("a header list of nothing", settings((6, 0)) + HELLO),
     fine("GOAWAY with an error that covers the request", head() + goaway(1, 11) + BODY),
     fine("RST_STREAM(NO_ERROR) after the end", HELLO + reset(0)),
-    fine("a table that is shrunk and grown", head(b"\x20" + number(4096, 5, 0x20) + STATUS_200) + BODY),
 ]
 
 OUT_OF_PLACE = [
     case("DATA on stream 0", frame(DATA, b"x", 0, 0) + HELLO),
     case("DATA on a stream that never was", head() + frame(DATA, b"x") + frame(DATA, b"x", 0, 3) + BODY),
     case("CONTINUATION before HEADERS", frame(CONTINUATION, STATUS_200, END_HEADERS)),
-    case("CONTINUATION after the head", head() + frame(CONTINUATION, STATUS_200, END_HEADERS)),
     case("PING in the head", frame(HEADERS, STATUS_200) + PINGED),
     case("DATA in the trailers", head() + frame(HEADERS, field(b"x", b"y"), END_STREAM) + BODY),
     case("WINDOW_UPDATE on a stream that never was", window(1, 3) + HELLO),
@@ -123,53 +109,31 @@ OUT_OF_PLACE = [
     case("PING of 7 bytes", frame(PING, b"1234567", 0, 0)),
     case("GOAWAY on stream 1", frame(GOAWAY, bytes(8))),
     case("WINDOW_UPDATE of nothing", frame(WINDOW_UPDATE, bytes(4), 0, 0)),
-    case("a second head", head() + head()),
     case("trailers without END_STREAM", head() + frame(DATA, b"x") + head(field(b"x", b"y"))),
-    case("trailers with a status", head() + head(STATUS_200, END_STREAM)),
     case("more padding than content", head() + frame(DATA, b"\xffhello", END_STREAM | PADDED)),
-    case("a frame of 16 MB", frame(DATA, b"x" * 65536, length=0xFFFFFF)),
     case("a frame one byte too long", head() + frame(DATA, b"x" * 16384) + frame(DATA, b"x" * 16385)),
     case("HTTP/1.1", b"HTTP/1.1 200 OK\r\n\r\n", phase="wait", says="HTTP/1", hint="--http1.1"),
     case("escape sequences", b"\x1b[2J\x1b[31m" * 99),
 ]
 
-VALUES = (
-    [
-        case(f"the setting {key} = {value}", settings((key, value)) + HELLO)
-        for key, value in ((2, 2), (4, 0x80000000), (5, 16383))
-    ]
-    + [
-        case(f"the status {value!r}", head(field(b":status", value)) + BODY)
-        for value in (b"", b"20", b"+20", b"099", b"101", b"\xb2\xb2\xb2")
-    ]
-    + [
-        case("no status", head(field(b"x", b"y")) + BODY, says="missing mandatory :status header"),
-        case("two statuses", head(STATUS_200 + STATUS_204) + BODY),
-        case("a status after a field", head(field(b"x", b"y") + STATUS_200) + BODY),
-        case("a pseudo-header of a request", head(STATUS_200 + field(b":path", b"/")) + BODY),
-        case("a name in capitals", head(STATUS_200 + field(b"Server", b"x")) + BODY),
-        case("a connection header", head(STATUS_200 + field(b"connection", b"close")) + BODY),
-        case("a value with a line feed", head(STATUS_200 + field(b"x", b"y\nz")) + BODY),
-        case("a length too small", head(length(b"5")) + BODY),
-        case(
-            "a length too small, then a part",
-            head(length(b"5")) + frame(DATA, b"hello\n") + b"\0",
-            says="says 5",
-        ),
-        case(
-            "a length too large",
-            head(length(b"10")) + BODY,
-            phase="xfer",
-            says="6 bytes, its content-length says 10",
-            hint="server",
-        ),
-        case("a length and no body", head(length(b"6"), END_STREAM)),
-        case("two lengths", head(length(b"6", b"7")) + BODY),
-        case("no response at all", head(field(b":status", b"103")) + frame(DATA, b"", END_STREAM)),
-        case("an interim response that ends the stream", head(field(b":status", b"103"), END_STREAM)),
-        case("an interim 101", head(field(b":status", b"101")) + HELLO),
-    ]
-)
+VALUES = [
+    case(f"the status {value!r}", head(field(b":status", value)) + BODY)
+    for value in (b"", b"20", b"+20", b"099", b"101", b"\xb2\xb2\xb2")
+] + [
+    case("no status", head(field(b"x", b"y")) + BODY, says="missing mandatory :status header"),
+    case("a connection header", head(STATUS_200 + field(b"connection", b"close")) + BODY),
+    case("a value with a line feed", head(STATUS_200 + field(b"x", b"y\nz")) + BODY),
+    case("a length too small", head(length(b"5")) + frame(DATA, b"hello\n") + b"\0", says="says 5"),
+    case(
+        "a length too large",
+        head(length(b"10")) + BODY,
+        phase="xfer",
+        says="6 bytes, its content-length says 10",
+        hint="server",
+    ),
+    case("no response at all", head(field(b":status", b"103")) + frame(DATA, b"", END_STREAM)),
+    case("an interim response that ends the stream", head(field(b":status", b"103"), END_STREAM)),
+]
 
 
 def in_pieces(block: bytes) -> bytes:
@@ -198,7 +162,6 @@ HPACK += [
                 ("no name", field(b"x" * 1_000_000 + b"A", b"y")),
                 ("no value", field(b"x", b"\n" + b"\xff" * 1_000_000)),
                 ("an integer", b"\x7f" + b"\xff" * 1_000_000),
-                ("an integer of zeros", b"\x7f" + b"\x80" * 1_000_000),
             )
         ),
     )
@@ -207,14 +170,9 @@ HPACK += [
 FLOODS = [
     endless("PING", b"", PINGED * 500),
     endless("SETTINGS", b"", settings() * 500),
-    endless("WINDOW_UPDATE", b"", window(1, 0) * 500),
-    endless("frames of unknown types", b"", frame(0x42, b"x" * 100) * 500),
-    endless("GOAWAY that covers us", b"", goaway(1, 0) * 500),
     endless("103", b"", head(field(b":status", b"103")) * 500, says="interim", phase="wait"),
     endless("DATA", head(), frame(DATA, b"x" * 16384), "timeout"),
-    endless("padding", head(), frame(DATA, b"\xff" + b"\0" * 255, PADDED) * 50),
     case("empty DATA by the thousand", head() + frame(DATA) * 3000 + BODY),
-    case("DATA that drips", flood(settings() + head(), frame(DATA, b"x"), 0.05, read_head), "timeout"),
 ]
 
 
@@ -236,7 +194,6 @@ ENDS = [
     case("a body for HEAD", HELLO, options=("-X", "HEAD"), says="to HEAD, 200, has a body of 6 bytes"),
     case("GOAWAY and silence", head() + goaway(1, 11), "timeout", says="before that the server closed"),
     case("SETTINGS and silence", b"", "timeout", phase="wait"),
-    case("a head and silence", head(), "timeout"),
     case("a body without its end", head() + frame(DATA, b"x"), "timeout", phase="xfer", status=200, size=1),
     case("a close in the head", answer(frame(HEADERS, STATUS_200), hold=False), phase="wait"),
     case("a close after the head", answer(head(), hold=False), phase="xfer"),
@@ -288,7 +245,6 @@ GOODBYES += [
 
 UPLOAD = ("-d", "x" * 100_000)
 WINDOWS = [
-    case("a window that overflows", window(0x7FFFFFFF, 0) * 2),
     case("a stream's window that overflows", window(0x7FFFFFFF) * 2),
     case("SETTINGS that overflow a window", window(1 << 30) + settings((4, 0x7FFFFFFF))),
     endless("credit for what was never sent", settings((4, 0)), window(1, 0) * 500, options=UPLOAD),

@@ -37,7 +37,6 @@ CONNECT = (
         )
     ]
     + [
-        connect("CONNECT is answered by silence", talk(end="hold"), "timeout"),
         connect("CONNECT is answered by half a head", talk(OK[:30], end="hold"), "timeout"),
         connect("CONNECT is answered by a reset", talk(end="reset")),
         connect("a reset before CONNECT", lambda peer: peer.reset()),
@@ -53,7 +52,6 @@ CONNECT = (
             "tls",
         ),
         connect("the tunnel is reset at once", talk(OK, end="reset"), "network"),
-        connect("the tunnel is silent", talk(OK, end="hold"), "timeout"),
         connect(
             "the tunnel holds no TLS",
             lambda peer: (talk(OK)(peer), peer.sock.recv(999), peer.send(HELLO)),
@@ -115,7 +113,6 @@ SOCKS = (
         socks("an address of no type", dialogue(b"\5\0", b"\5\0\0\x99" + bytes(6))),
         socks("a reply of version 4", dialogue(b"\5\0", b"\4" + GRANTED[1:])),
         socks("silence for a greeting", dialogue(end="hold"), "timeout"),
-        socks("silence after the greeting", dialogue(b"\5\0", end="hold"), "timeout"),
         socks("a reset after the greeting", dialogue(b"\5\0", end="reset")),
         socks(
             "a way that is closed at once",

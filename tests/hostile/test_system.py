@@ -230,7 +230,8 @@ ARGUMENTS = [
     (["{url}", "-H", "X: " + "y" * 60_000], 0),
     (["{url}", *["-H", "X: y"] * 1000], 0),
     (["http://\udcff\udcfe\x1b/"], 64),
-    (["{url}", "--slo", "\udcff\x1b=\x9b"], 64),
+    (["x://" + "w" * 100_000], 64),
+    (["{url}", "--slo", "\udcff\x1b\u202e" + "w" * 100_000 + "=\x9b"], 64),
     (["{url}", "-x", "http://\udcff\x1b:1"], 64),
     (["{url}", "--\udcff\x1b"], 64),
     (["{url}", "-d", "@/nowhere/\udcff\x1b"], 64),
@@ -244,7 +245,7 @@ def test_odd_bytes_in_arguments_are_taken_or_refused(run_tool, server):
         outcome = run_tool("--compact", *words)
         check_decent(outcome, [code])
         raw = [char for char in outcome.out + outcome.err if char != "\n" and not char.isprintable()]
-        assert not raw
+        assert not raw and len(outcome.err) < 10_000
 
 
 # --- signals --------------------------------------------------------------------------------------
