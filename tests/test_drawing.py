@@ -52,19 +52,6 @@ def slow():
 
 
 @pytest.fixture
-def chain():
-    """A chain of three steps, the first and the last of which take their time."""
-    long = "/welcome/" + "a" * 60 + "/end"
-    routes = {
-        "/": redirect("/second")._replace(wait=0.05),
-        "/second": redirect(long),
-        long: Reply(wait=0.1, body=b"xx", xfer=0.06),
-    }
-    with http_server(routes) as server:
-        yield server
-
-
-@pytest.fixture
 def encrypted(authority):
     """A chain of two steps on one server with TLS, which sends its whole chain but for the root."""
     middle = authority.issue(authority.ca, subject=authority.name(("O", "Some Trust"), ("CN", "R1")), ca=True)
@@ -152,9 +139,11 @@ def test_only_tones_that_any_background_shows_are_used_and_nothing_is_faint(run_
 # --- the chain ------------------------------------------------------------------------------------
 
 
-def test_all_steps_lie_on_one_time_axis(call_tool, chain, tmp_path):
-    path = tmp_path / "out.json"
-    result = call_tool("-L", "--json", path, chain.url(), env={"COLUMNS": "110"})
+def test_all_steps_lie_on_one_time_axis(call_tool, tmp_path):
+    """The first and the last of three take their time."""
+    path, slow = tmp_path / "out.json", redirect("/b")._replace(wait=0.05)
+    with http_server({"/": slow, "/b": redirect("/c"), "/c": Reply(wait=0.16)}) as server:
+        result = call_tool("-L", "--json", path, server.url(), env={"COLUMNS": "110"})
     steps = result.json(path)["steps"]
     rows, end, begin = rows_of(result.out, r"\d"), sum(us(step, "total") for step in steps), 0
     for step in steps:

@@ -77,7 +77,6 @@ def test_what_a_server_shows_is_said_when_it_was_not_seen_before():
 # --- where they are told --------------------------------------------------------------------------
 
 TIME = r"\d\d:\d\d:\d\d"
-OUTAGE = {12: Reply(502), 13: Reply(502), 14: Reply(503)}
 
 
 def events_in(text):
@@ -102,8 +101,8 @@ def test_events_stand_in_place_of_the_lines_of_many_runs_and_the_report_names_ro
     run_tool, tmp_path
 ):
     path = tmp_path / "out.json"
-    errors = {**OUTAGE, 20: Reply(404), 29: Reply(502), 30: Reply(404)}
-    with http_server(breaking(errors)) as server:
+    statuses = {12: 502, 13: 502, 14: 503, 20: 404, 29: 502, 30: 404}
+    with http_server(breaking({run: Reply(status) for run, status in statuses.items()})) as server:
         options = ("--count", "30", "--interval", "0", "--json", path)
         result = run_tool(*options, server.url(), terminal="out err", columns=120)
     first, *_ = events = events_of(result.json(path))

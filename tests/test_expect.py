@@ -17,11 +17,6 @@ FIFTH = f"of 20 answers 4 were error pages (503){HINT}"
 NONE_GOOD = "no answer was good, so the statistics are of all answers"
 
 
-def unframed(text):
-    """Return a report in one line, without the frame of its box."""
-    return flat(re.sub(r"(?m)^[|\u2502]|[|\u2502]\s*$", "", text))
-
-
 @pytest.fixture
 def fifth():
     """Serve a page that takes 20 ms, and at every fifth request an error page at once."""
@@ -39,8 +34,8 @@ def test_a_budget_that_an_error_page_keeps_is_kept_and_called_that(call_tool, se
         assert flat(call_tool("-f", failing.url()).out).endswith("was an error page (503): exit 22")
     assert (result.code, result.err, refused.code, refused.err) == (0, "", 22, "")
     assert "SLO: pass" in result.out
-    assert f"ms the answer was an error page (503){HINT}" in unframed(result.out)
-    assert HINT not in unframed(refused.out)
+    assert f"ms the answer was an error page (503){HINT}" in flat(result.out)
+    assert HINT not in flat(refused.out)
     assert "error page" not in call_tool(*budget, server.url()).out
 
 
@@ -58,7 +53,7 @@ def test_expect_says_which_last_status_is_good(call_tool):
             with http_server({"/": Reply(status)}) as server:
                 result = call_tool("--compact", "--expect", expect, "-f", "--slo", "total=9000", server.url())
             assert result.code == (22 if status in bad else 0)
-            told = f"the answer was not as expected ({status})" in unframed(result.out)
+            told = f"the answer was not as expected ({status})" in flat(result.out)
             assert told == (status in bad), expect
 
 
@@ -83,7 +78,7 @@ def test_of_a_chain_the_last_status_is_expected(call_tool):
 def test_statistics_are_of_good_answers_and_all_the_others_are_counted(call_tool, fifth, tmp_path):
     path = tmp_path / "out.json"
     result = call_tool(*OFTEN, "--slo", "ttfb=9000,ttfb.median=9000", "--json", path, fifth.url())
-    document, words = result.json(path), unframed(result.out)
+    document, words = result.json(path), flat(result.out)
     [found] = document["statistics"]
     assert (found["n"], found["total_ms"]["p95"]) == (16, None), "so few do not bear it"
     assert document["summary"]["bad_status"] == 4
@@ -110,10 +105,10 @@ def test_a_relative_budget_is_said_to_be_judged_without_error_pages(call_tool, t
     with http_server({"/": every(SLOW, slower), "/flap": flap}) as server:
         budget = ["--compact", *OFTEN, "--slo", "total=+9900%"]
         sides = [*budget, "--vs", server.url("/flap"), server.url()]
-        assert "of 40 answers 4 were error pages (503)" in unframed(call_tool(*sides).out)
+        assert "of 40 answers 4 were error pages (503)" in flat(call_tool(*sides).out)
         assert call_tool("--compact", *OFTEN, "--json", path, server.url()).code == 0
         both = call_tool(*budget, "--slo", "total.max=9000", "--baseline", path, server.url("/flap"))
-        assert both.code == 0 and FIFTH in unframed(both.out), "each answer counts once"
+        assert both.code == 0 and FIFTH in flat(both.out), "each answer counts once"
 
 
 def test_a_budget_that_is_not_judged_is_named_in_the_line_and_its_reason_on_stderr(call_tool):
@@ -134,7 +129,7 @@ def test_where_no_answer_was_good_statistics_are_of_all_and_that_is_said(call_to
         drawn, lines = call_tool(*words), call_tool("--metrics-only", *words)
     assert lines.json(path)["statistics"][0]["n"] == 4
     assert lines.err == f"httphases: warning: step 1: {NONE_GOOD}\n"
-    told = unframed(drawn.out)
+    told = flat(drawn.out)
     assert "No answer was good; times of all answers, in ms" in told
     assert "4 runs, status 404: 2, status 999: 2" in told
     assert f"of 4 answers 4 were error pages (404, 999){HINT}" in told

@@ -22,10 +22,6 @@ def test_percentiles_of_round_numbers_are_no_rank_too_high():
     assert {each: tool.nearest_rank(range(1, each[0] + 1), each[1]) for each in ranks} == ranks
 
 
-SUPPORT = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}
-"""How many values each figure needs."""
-
-
 def test_the_figures_of_a_series_follow_from_its_runs(call_tool):
     """Of good answers, by nearest rank; the interval of 22 values is from the 6th to the 17th."""
     waits = [Reply(wait=0.002 * (number * 7 % 22)) for number in range(22)]
@@ -50,10 +46,11 @@ def test_the_figures_of_a_series_follow_from_its_runs(call_tool):
 
 
 def test_nothing_is_shown_that_the_number_of_values_cannot_bear():
+    needed = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}
     for count in (0, 1, 3, 4, 5, 6, 9, 10, 19, 20, 99, 100, 101):
         spread = tool.measure_distribution(list(range(count)))
         shown = {name: value is not None for name, value in spread.stats.items()}
-        assert shown == {name: count >= least for name, least in SUPPORT.items()}
+        assert shown == {name: count >= least for name, least in needed.items()}
         assert (spread.interval is not None) == (count >= 6)
 
 
@@ -194,15 +191,13 @@ def test_the_rhythm_of_a_side_s_error_pages_counts_rounds():
     assert when == "every 5th round, 5.0 s apart, but for round 12"
 
 
-WHEN = NOW.strftime("%H:%M:")
-
-
 def test_it_is_told_when_slow_runs_came():
+    minute = NOW.strftime("%H:%M:")
     for values, when in (
         ([90_000] + [20_000] * 9, "the first run alone: it may have met what was cold"),
-        ([20_000] * 3 + [90_000] * 2 + [20_000] * 9, f"from {WHEN}04 to {WHEN}05"),
-        ([20_000] * 7 + [90_000] * 2, f"from {WHEN}08 to the end"),
-        ([20_000] * 8 + [90_000], f"at {WHEN}09"),
+        ([20_000] * 3 + [90_000] * 2 + [20_000] * 9, f"from {minute}04 to {minute}05"),
+        ([20_000] * 7 + [90_000] * 2, f"from {minute}08 to the end"),
+        ([20_000] * 8 + [90_000], f"at {minute}09"),
         ([20_000, 20_000, 90_000] * 8, "every 3rd run, 3.0 s apart"),
         (([90_000] + [20_000] * 20) * 6, "every 21st run, 21.0 s apart"),
         ([90_000, *[20_000] * 12, *[90_000] * 3, *[20_000] * 4], None),

@@ -18,6 +18,7 @@ from inside import tool
 from samples import sample
 
 COUNTS = (12, 16, 20, 24, 30, 50, 70, 100, 200)
+FEWER = (20, 30, 50, 100, 200)
 INTERVAL = 0.15  # seconds, of a series that meets a server that stands still for 0.3 s every 2 s
 Draw = Callable[[random.Random, int], list[float]]
 
@@ -93,7 +94,7 @@ def two_tails(far: str, near: str, chance: random.Random, count: int) -> tuple[l
 def tails_row(far: str, near: str, rounds: int) -> list[str]:
     """Count how often exactly the far ones were told, with a time that one of them had, and their rhythm."""
     row = [f"far: {far}, near: {near}"]
-    for count in (20, 30, 50, 100, 200):
+    for count in FEWER:
         chance, found = random.Random(f"{far} {near} {count}"), 0
         for _ in range(rounds):
             times, slow = two_tails(far, near, chance, count)
@@ -110,7 +111,7 @@ def lead_row(name: str, held: float, fields: int, rounds: int) -> list[str]:
     with 0 nothing goes with them. Each answer has some more fields, of two to four values at random.
     """
     row = [name]
-    for count in (20, 30, 50, 100, 200):
+    for count in FEWER:
         chance, found = random.Random(f"{name} {count}"), 0
         for _ in range(rounds):
             steps = steps_of([20.0] * count)
@@ -137,12 +138,10 @@ def main() -> None:
         sys.executable,
     )
     some = [tails_row(far, near, options.rounds) for far in KINDS for near in KINDS]
-    common.print_table(["told exactly", "20", "30", "50", "100", "200"], some)
+    common.print_table(["told exactly", *map(str, FEWER)], some)
     leads = [("no lead, 3 fields", 0.0, 3), ("no lead, 12 fields", 0.0, 12)]
     leads += [("a lead, 100 %, 6 fields", 1.0, 6), ("a lead, 97 %, 6 fields", 0.97, 6)]
-    common.print_table(
-        ["leads", "20", "30", "50", "100", "200"], [lead_row(*each, options.rounds) for each in leads]
-    )
+    common.print_table(["leads", *map(str, FEWER)], [lead_row(*each, options.rounds) for each in leads])
     rows = []
     for name, draw in {**NONE, **SOME}.items():
         row = [name]

@@ -33,7 +33,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import common
 
@@ -114,23 +114,15 @@ KINDS: dict[str, Server] = {
 }
 
 
-class Times(NamedTuple):
-    total: int
-
-
-class Run(NamedTuple):
-    """What the program's functions read of a run."""
-
-    turn: Any
-    timing: Times
-
-
 def side_of(totals: Sequence[int], name: str) -> Any:
     """Return what the program's functions read of a side with these totals (us)."""
     return SimpleNamespace(
         variant=name,
         good=len(totals),
-        used=[Run(tool.Turn(number, number), Times(us)) for number, us in enumerate(totals)],
+        used=[
+            SimpleNamespace(turn=tool.Turn(number, number), timing=SimpleNamespace(total=us))
+            for number, us in enumerate(totals)
+        ],
         distributions={"total": tool.measure_distribution(totals)},
     )
 
