@@ -5,29 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from conftest import PATIENCE, TOOL
 
 CAPABILITIES = "-dac_override,-dac_read_search,-fowner,-chown"
 
 
-def run_under(prefix: Sequence[str], arguments: Sequence[Any], env: dict[str, str]) -> Any:
-    """Run the program behind a command that changes what it may do."""
-    command = [*prefix, sys.executable, str(TOOL), *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, check=False, env=env, timeout=PATIENCE, stdin=subprocess.DEVNULL
-    )
-
-
-def mounted(folder: Path, options: str) -> list[str]:
-    """Make the prefix of a command that sees `folder` through a mount of its own."""
-    prefix = ["unshare", "--mount", "sh", "-c", f'mount {options} "{folder}" && exec "$@"', "sh"]
+def mounted(place: Path | str, options: str) -> list[str]:
+    """Make the prefix of a command that sees `place` through a mount of its own."""
+    prefix = ["unshare", "--mount", "sh", "-c", f'mount {options} "{place}" && exec "$@"', "sh"]
     return possible(prefix, "needs the right to mount")
 
 

@@ -39,6 +39,7 @@ import pytest
 
 from certificates import Authority
 from checks import ACCIDENT, check_document, check_schema, parse_metrics, surprises
+from confined import mounted
 from laboratory import Lab
 from servers import Server, can_listen, http2_server, http_proxy, http_server, socks5_proxy
 
@@ -205,18 +206,7 @@ def with_resolver(address: str, folder: Path) -> list[str]:
     """Make the prefix of a command that is to ask the name server at `address`, in its own mounts."""
     configuration = folder / "resolv.conf"
     configuration.write_text(f"nameserver {address}\noptions attempts:1 timeout:30\n")
-    script = f'mount --bind "{configuration}" /etc/resolv.conf && exec "$@"'
-    prefix = ["unshare", "--mount", "sh", "-c", script, "sh"]
-    try:
-        possible = (
-            subprocess.run([*prefix, "true"], check=False, capture_output=True, timeout=PATIENCE).returncode
-            == 0
-        )
-    except OSError:
-        possible = False
-    if not possible:
-        pytest.skip("needs the right to mount, to give a process its own name server")
-    return prefix
+    return mounted("/etc/resolv.conf", f'--bind "{configuration}"')
 
 
 def open_terminal(columns: int) -> tuple[int, int]:

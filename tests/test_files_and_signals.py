@@ -6,14 +6,17 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import stat
+import subprocess
 import threading
 import time
 
 import pytest
 
-from checks import check_document
+from checks import check_document, check_usage_error
+from confined import mounted, without_privilege
 from conftest import PATIENCE, storm
 from inside import tool
 from screens import TERMINAL, Screen
@@ -96,35 +99,170 @@ def test_a_file_that_cannot_be_written_hides_neither_the_report_nor_the_other_fi
     assert set(os.listdir(tmp_path)) == {"folder", "fifo", "loop", "good"}
 
 
-def test_a_fifo_whose_reader_stops_reading_is_given_up(call_tool, server, tmp_path, monkeypatch):
-    """With 0.2 s in place of 5."""
-    monkeypatch.setattr(tool, "PIPE_PATIENCE", 0.2)
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    headers = ["-H", "X: " + "a" * 45_000] * 2
-    result = call_tool("--compact", *headers, "--json", fifo, server.url())
-    os.close(reader)
-    assert result.code == 73 and "nobody reads from this pipe" in result.err
-
-
-def test_a_fifo_whose_reader_is_slow_gets_the_whole_document(call_tool, server, tmp_path):
+def test_a_fifo_whose_reader_is_slow_gets_the_whole_document_and_one_that_stops_is_given_up(
+    call_tool, server, tmp_path, monkeypatch
+):
+    """The document is larger than a pipe. A reader is given up after 0.2 s in place of 5."""
     fifo, received = tmp_path / "fifo", []
     os.mkfifo(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    words = ["--compact", *["-H", "X: " + "a" * 45_000] * 2, "--json", fifo, server.url()]
 
     def read():
-        time.sleep(0.5)  # the document is larger than a pipe
+        time.sleep(0.5)
         os.set_blocking(reader, True)
         with os.fdopen(reader, "rb") as source:
             received.append(source.read())
 
     thread = threading.Thread(target=read)
     thread.start()
-    result = call_tool("--compact", *["-H", "X: " + "a" * 45_000] * 2, "--json", fifo, server.url())
+    result = call_tool(*words)
     thread.join(PATIENCE)
     assert result.code == 0
     check_document(json.loads(received[0]))
+    monkeypatch.setattr(tool, "PIPE_PATIENCE", 0.2)
+    stopped = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    result = call_tool(*words)
+    os.close(stopped)
+    assert result.code == 73 and "nobody reads from this pipe" in result.err
+
+
+# --- places that cannot be written ----------------------------------------------------------------
+
+
+@pytest.mark.needs("root", "linux")
+def test_what_has_to_stay_where_nothing_may_be_removed_is_named(run_tool, server, export):
+    folder = export.parent
+    if not shutil.which("chattr") or subprocess.run(["chattr", "+a", folder], capture_output=True).returncode:
+        pytest.skip("this file system has no folders to which only can be added")
+    try:
+        result = run_tool("--compact", "--json", export, server.url())
+    finally:
+        subprocess.run(["chattr", "-a", folder], check=True)
+    [left] = set(os.listdir(folder)) - {"out.json"}
+    assert (result.code, export.read_text()) == (73, OLD)
+    assert f"Operation not permitted, and '{left}' cannot be removed either" in result.err
+
+
+@pytest.mark.needs("linux")
+def test_a_disk_that_fills_up_leaves_nothing_half_written(run_tool, server, tmp_path):
+    """The disk has a page for the folder and one for the old file; the new one does not fit in beside it."""
+    script = (
+        'mount -t tmpfs -o size=8k none "$0" && cd "$0" && echo old >out && head -c 4096 /dev/zero >fill;'
+        ' "$@"; code=$?; ls -A; cat out; exit $code'
+    )
+    mounted(tmp_path, "-t tmpfs none")
+    prefix = ["unshare", "--mount", "sh", "-c", script, str(tmp_path)]
+    other = tmp_path.parent / f"{tmp_path.name}-other"
+    result = run_tool("--compact", "--har", "out", "--json", other, server.url(), within=prefix)
+    lines = result.out.splitlines()
+    assert result.code == 73
+    assert lines[0].startswith("Step 1: 200 GET ")
+    assert lines[1:] == ["fill", "out", "old"]
+    assert "space left on device; write it by the shell: --har - > FILE\n" in result.err
+    assert json.loads(other.read_text(encoding="utf-8"))
+
+
+@pytest.mark.needs("linux")
+def test_where_one_may_not_write_nothing_is(run_tool, server, export):
+    """Not in such a folder, nor in place of such a file, which its folder would allow."""
+    prefix, folder = without_privilege(), export.parent
+    export.chmod(0o444)
+    for mode, name in ((0o777, "out.json"), (0o555, "new.json")):
+        folder.chmod(mode)
+        result = run_tool("--compact", "--prometheus", folder / name, server.url(), within=prefix)
+        assert result.code == 73
+        assert "Permission denied; write it by the shell: --prometheus - > FILE\n" in result.err
+    assert os.listdir(folder) == ["out.json"] and export.read_text() == OLD
+    folder.chmod(0o755)
+
+
+@pytest.mark.needs("linux", "root")
+def test_a_file_that_is_a_mount_of_its_own_stays(run_tool, server, export):
+    host = export.with_name("host")
+    host.write_text(OLD)
+    prefix = mounted(export, f'--bind "{host}"')
+    result = run_tool("-s", "--json", export, server.url(), within=prefix)
+    assert result.code == 73 and "busy; write it by the shell: --json - > FILE\n" in result.err
+    assert host.read_text() == OLD and sorted(os.listdir(export.parent)) == ["host", "out.json"]
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+OTHERS = 12345
+
+
+@pytest.mark.needs("linux", "root")
+def test_a_group_that_cannot_be_kept_leaves_no_rights_to_another(run_tool, server, export):
+    for before, after in ((0o664, 0o604), (0o640, 0o600)):
+        os.chown(export, -1, OTHERS)
+        export.chmod(before)
+        result = run_tool("-s", "--json", export, server.url(), within=without_privilege())
+        made = export.stat()
+        assert (result.code, stat.S_IMODE(made.st_mode), made.st_gid) == (0, after, 0)
+
+
+# --- descriptors and devices ----------------------------------------------------------------------
+
+
+@pytest.mark.needs("linux")
+def test_the_file_behind_a_descriptor_is_written_through_it(start_tool, server, export):
+    """The caller goes on reading its own descriptor: another file in its place would be lost on it."""
+    for left in (["out.json"], []):
+        with open(export, "w+", encoding="utf-8") as file:
+            if not left:
+                export.unlink()
+            path = f"/dev/fd/{file.fileno()}"
+            process = start_tool("--compact", "--json", path, server.url(), pass_fds=[file.fileno()])
+            _, err = process.communicate(timeout=PATIENCE)
+            assert process.returncode == 0, err
+            file.seek(0)
+            check_document(json.load(file))
+        assert os.listdir(export.parent) == left
+
+
+@pytest.mark.needs("linux")
+def test_stdout_in_a_file_holds_the_document_alone(start_tool, server, tmp_path):
+    with open(tmp_path / "log", "w+", encoding="utf-8") as log:
+        process = start_tool("--compact", "--json", "/proc/self/fd/1", server.url(), stdout=log)
+        _, err = process.communicate(timeout=PATIENCE)
+        log.seek(0)
+        check_document(json.load(log))
+    assert err.decode().startswith("Step 1: 200")
+
+
+def test_a_descriptor_that_nobody_opened_is_refused_before_a_connection_has_its_number(run_tool, server):
+    check_usage_error(run_tool("--har", "/dev/fd/3", server.url()), "--har '/dev/fd/3': the descriptor")
+    assert server.accepted == 0
+    result = run_tool("--compact", "--json", "/dev/fd/１", server.url())  # not an ASCII digit
+    assert result.code == 73 and "cannot write --json '/dev/fd/１'" in result.err
+
+
+# --- killed while writing -------------------------------------------------------------------------
+
+BIG = [(f"X-{number}", "x" * 1000) for number in range(990)]
+"""Headers of nearly a megabyte: eleven steps of them take a moment to write."""
+
+
+def big_chain() -> dict[str, Reply]:
+    """Make the routes of a chain of eleven steps whose export is large."""
+    steps = {f"/{number}": Reply(302, headers=[*BIG, ("Location", f"/{number + 1}")]) for number in range(10)}
+    return {**steps, "/10": Reply(headers=BIG)}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["kill", "term"])
+def test_a_file_is_old_or_new_when_the_writer_is_killed(start_tool, export, number):
+    """The signal comes as soon as a temporary file is seen, or with the end of the process."""
+    folder = export.parent
+    with http_server(big_chain()) as server:
+        process = start_tool("--metrics-only", "-L", "--json", export, server.url("/0"))
+        while len(os.listdir(folder)) == 1 and process.poll() is None:
+            pass
+        process.send_signal(number)
+        process.communicate(timeout=PATIENCE)
+    text = export.read_text(encoding="utf-8")
+    assert text == OLD or check_document(json.loads(text))
+    assert os.listdir(folder) == ["out.json"] or number == signal.SIGKILL
 
 
 # --- signals --------------------------------------------------------------------------------------
@@ -215,21 +353,21 @@ def test_a_storm_of_signals_at_any_moment_ends_as_the_first_of_them_does(start_t
 # --- streams --------------------------------------------------------------------------------------
 
 
-def closed_pipe():
-    """Return the writing end of a pipe that nobody reads any more."""
+def unread(start_tool, *arguments, stream="stdout"):
+    """Run the program with a stream into a pipe that nobody reads; return its code and what it wrote."""
     reading, writing = os.pipe()
     os.close(reading)
-    return writing
+    process = start_tool(*arguments, **{stream: writing})
+    os.close(writing)
+    out, err = process.communicate(timeout=PATIENCE)
+    return process.returncode, out, err
 
 
 @pytest.mark.parametrize("mode", [[], ["--json", "-"]])
 def test_a_reader_that_went_away_is_no_failure_of_ours(start_tool, mode):
     with http_server({"/": Reply(404)}) as server:
-        pipe = closed_pipe()
-        process = start_tool(*mode, "-f", server.url(), stdout=pipe)
-        os.close(pipe)
-        _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 22
+        code, _, err = unread(start_tool, *mode, "-f", server.url())
+    assert code == 22
     assert b"Broken pipe" not in err
     assert mode or err.decode() == ""
 
@@ -271,18 +409,12 @@ def test_an_answer_that_cannot_be_written_is_73_too(run_tool, start_tool, option
     _, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err.count(b"\n")) == (73, 1)
     assert b"closed" in err
-    pipe = closed_pipe()
-    process = start_tool(option, stdout=pipe)
-    os.close(pipe)
-    assert (process.communicate(timeout=PATIENCE)[1], process.returncode) == (b"", 0)
+    assert unread(start_tool, option) == (0, None, b"")
 
 
 def test_a_report_aside_that_nobody_reads_does_not_take_the_document_along(start_tool, server):
-    pipe = closed_pipe()
-    process = start_tool("--json", "-", server.url(), stderr=pipe)
-    os.close(pipe)
-    out, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0
+    code, out, _ = unread(start_tool, "--json", "-", server.url(), stream="stderr")
+    assert code == 0
     check_document(json.loads(out))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from confined import possible
+from confined import mounted
 
 LACKING = """
 import os, socket
@@ -50,10 +50,7 @@ socket.socket = Socket
 @pytest.fixture(params=["without-proc", "refusing"])
 def lacking(request: Any, tmp_path: Path, run_tool: Any) -> Any:
     """Return a function that runs the program on such a system."""
-    prefix: list[str] = []
-    if request.param == "without-proc":
-        hide = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
-        prefix = possible(hide, "needs the right to mount")
+    prefix = mounted("/proc", "-t tmpfs none") if request.param == "without-proc" else []
     (tmp_path / "python").mkdir()
     code = REFUSING if request.param == "refusing" else LACKING
     (tmp_path / "python" / "sitecustomize.py").write_text(code)

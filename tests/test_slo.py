@@ -7,7 +7,6 @@ import re
 import pytest
 
 from checks import check_usage_error, flat, parse_metrics, run_lines, summaries
-from confined import run_under
 from servers import Failing, Reply, every, http_server, redirect, refused_port, scripted, sending
 
 QUICK = ("--interval", "0")
@@ -62,12 +61,12 @@ def test_a_malformed_budget_is_refused_in_a_panel_and_named_before_anything_happ
 # --- budgets in a file ----------------------------------------------------------------------------
 
 
-def test_a_key_of_ten_megabytes_costs_little_and_is_named_by_its_beginning(base_environment, tmp_path):
+def test_a_key_of_ten_megabytes_costs_little_and_is_named_by_its_beginning(run_tool, tmp_path):
     path = write(tmp_path, "x" * 10_000_000 + "=5")
     prefix = ["sh", "-c", 'ulimit -v 300000; exec "$@"', "sh"]
-    done = run_under(prefix, ["--slo-file", path, "http://127.0.0.1:9/"], base_environment)
-    assert (done.returncode, done.stdout) == (64, b"")
-    said = flat(done.stderr.decode()).replace(" ", "")
+    result = run_tool("--slo-file", path, "http://127.0.0.1:9/", within=prefix)
+    assert (result.code, result.out) == (64, "")
+    said = flat(result.err).replace(" ", "")
     assert f"UnknownSLOkey'{'x' * 100}…(10000000characters)'" in re.sub("[│╭─╮╰╯]", "", said)
 
 
