@@ -8,31 +8,13 @@ import re
 from conftest import TOOL
 
 SOURCE = TOOL.read_text("utf-8")
-LINES = SOURCE.splitlines()
 TREE = ast.parse(SOURCE)
-BANNER = re.compile(r"# (\d+)([a-z]?)\. (\w[\w/ ]*?)[.,] ")
+BANNER = re.compile(r"^# -----.*\n# (\d+)([a-z]?)\. \w[\w/ ]*[.,] ", re.MULTILINE)
+SECTIONS = [(int(number), letter) for number, letter in BANNER.findall(SOURCE)]
 FUNCTIONS = [
     node for node in ast.walk(TREE) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
 ]
 DEFINITIONS = [node for node in FUNCTIONS if not isinstance(node, ast.Lambda)]
-
-
-def sections():
-    """List (number, letter, first line, last line) of each section, by its banner."""
-    starts = []
-    for number, line in enumerate(LINES, 1):
-        match = BANNER.match(line)
-        if match and LINES[number - 2].startswith("# -----"):
-            starts.append((int(match[1]), match[2], number))
-    ends = [start for _, _, start in starts[1:]] + [len(LINES) + 1]
-    return [(number, letter, start, end - 1) for (number, letter, start), end in zip(starts, ends)]
-
-
-SECTIONS = sections()
-
-
-def length(function):
-    return function.end_lineno - function.lineno + 1
 
 
 # --- rule 1: upward only --------------------------------------------------------------------------
@@ -143,22 +125,20 @@ def test_every_definition_is_used():
 
 
 def test_the_sections_are_numbered_in_order():
-    numbers = [(number, letter) for number, letter, _, _ in SECTIONS]
-    assert numbers == sorted(set(numbers))
-    assert sorted({number for number, _ in numbers}) == list(range(1, numbers[-1][0] + 1))
+    assert sorted(set(SECTIONS)) == SECTIONS
+    assert sorted({number for number, _ in SECTIONS}) == list(range(1, SECTIONS[-1][0] + 1))
 
 
 def test_the_map_in_the_docstring_lists_every_section():
     listed = {int(number) for number in re.findall(r"(?<![\d.])(\d{1,2}) [A-Z]", ast.get_docstring(TREE))}
-    assert listed == {number for number, _, _, _ in SECTIONS}
+    assert listed == {number for number, _ in SECTIONS}
 
 
 # --- functions ------------------------------------------------------------------------------------
 
 
 def test_no_function_is_longer_than_60_lines():
-    long = {node.name: length(node) for node in DEFINITIONS if length(node) > 60}
-    assert not long
+    assert [node.name for node in DEFINITIONS if node.end_lineno - node.lineno >= 60] == []
 
 
 def test_a_docstring_starts_with_one_sentence():

@@ -74,10 +74,11 @@ def test_what_pythonpath_names_is_taken_the_current_folder_too(run, trap, tls, a
         assert run(*words, codes=(0,), env={"PYTHONPATH": path}) == "rich "
 
 
-def test_who_imports_the_program_keeps_the_path(run, trap):
+def test_who_imports_the_program_keeps_the_path_and_gets_all_of_http_client(run, trap):
     """And `python3 -m` names a module that is looked for there."""
     for name in NAMES:
         (trap / f"{name}.py").unlink()
     code = "import sys; before = list(sys.path); import tool; assert sys.path == before and before[0] == ''"
+    code += "; from http import client; assert client.HTTPMessage().as_string() == '\\n'"
     assert run("-c", code, codes=(0,)) == ""
     assert run("-m", "tool", "--version", codes=(0,)) == ""

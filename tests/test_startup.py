@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import PATIENCE, TOOL
+from conftest import PATIENCE
 
 HEAVY = set(
     "asyncio dataclasses email inspect locale logging multiprocessing subprocess tempfile typing".split()
@@ -79,13 +79,6 @@ def test_an_h2_that_cannot_do_with_stand_ins_gets_the_real_ones(run_tool, http2,
     result = run_tool("--json", "-", "--cacert", authority.file, http2.url(), env=env)
     assert result.code == 0, result.err
     assert result.json()["steps"][0]["network"]["http_version"] == "HTTP/2"
-
-
-def test_who_imports_the_program_and_http_client_gets_all_of_the_latter():
-    code = "import tool\nfrom http import client\nassert client.HTTPMessage().as_string() == '\\n'\n"
-    command = [sys.executable, "-B", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=TOOL.parent, timeout=PATIENCE)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_rich_and_json_are_imported_where_they_are_of_use(imported):

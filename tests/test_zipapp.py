@@ -147,12 +147,6 @@ def rewrite(archive: Path, target: Path, change: Callable[[str, bytes], bytes | 
     return target
 
 
-def with_program(archive: Path, target: Path, program: bytes) -> Path:
-    """Copy an archive with its launcher and another program, not compiled."""
-    others = {"site-packages/httphases.py": program}
-    return rewrite(archive, target, lambda name, data: data if name == "__main__.py" else others.get(name))
-
-
 # --- running ------------------------------------------------------------------------------------------------
 
 
@@ -161,19 +155,10 @@ def listing(*folders: Path) -> list[Path]:
     return sorted(path for folder in folders for path in folder.rglob("*"))
 
 
-def finish(command: list[Any], **settings: Any) -> Result:
-    """Run a command to its end, without a traceback."""
-    done = subprocess.run(
-        command, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, **settings
-    )
-    out, err = (data.decode("utf-8", "surrogateescape") for data in (done.stdout, done.stderr))
-    assert not ACCIDENT.search(err), err
-    return Result(tuple(map(str, command)), done.returncode, out, err, 0.0)
-
-
 @pytest.fixture
 def run(archive: Path, base_environment: dict[str, str], tmp_path: Path) -> Callable[..., Result]:
-    """Run the archive with its own folders for HOME, TMPDIR and cwd, and prove that it wrote nothing there.
+    """Run the archive with its own folders for HOME, TMPDIR and cwd; prove that it wrote nothing there, and
+    met with no accident.
 
     Keywords: `python` and its `flags`; `file` in place of the archive; `prefix` before the command; `env`
     adds variables, or takes them away with None; `cwd`.
@@ -197,9 +182,12 @@ def run(archive: Path, base_environment: dict[str, str], tmp_path: Path) -> Call
         before = listing(tmp_path, archive.parent)
         command = [*prefix, python, *flags, file, *arguments]
         present = {name: value for name, value in variables.items() if value is not None}
-        result = finish(command, env=present, cwd=cwd or folders["cwd"])
+        settings: dict[str, Any] = {"env": present, "cwd": cwd or folders["cwd"], "timeout": PATIENCE}
+        done = subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL, **settings)
+        out, err = (data.decode("utf-8", "surrogateescape") for data in (done.stdout, done.stderr))
+        assert not ACCIDENT.search(err), err
         assert listing(tmp_path, archive.parent) == before, "something was written"
-        return result
+        return Result(tuple(map(str, command)), done.returncode, out, err, 0.0)
 
     return run_once
 
@@ -243,14 +231,9 @@ def test_a_python_that_is_too_old_is_told_so_in_one_line(version, run):
 
 
 def test_a_python_without_its_whole_library_is_told_what_to_install(run, tmp_path):
-    library = tmp_path / "python" / sys.platlibdir / f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    library.mkdir(parents=True)
-    for entry in Path(os.__file__).parent.iterdir():
-        if entry.name not in ("ssl.py", "site-packages", "__pycache__"):
-            (library / entry.name).symlink_to(entry)
-    python = getattr(sys, "_base_executable", sys.executable)
-    settings: dict[str, Any] = {"flags": ("-B",), "env": {"PYTHONHOME": tmp_path / "python"}}
-    check_refusal(run("https://127.0.0.1:1/", python=python, **settings), "'ssl'", "install python3")
+    (tmp_path / "ssl.py").write_text("raise ModuleNotFoundError(\"No module named 'ssl'\", name='ssl')\n")
+    result = run("https://127.0.0.1:1/", flags=("-B",), env={"PYTHONPATH": tmp_path})
+    check_refusal(result, "'ssl'", "install python3")
 
 
 @pytest.mark.parametrize("left", ["half of each file", "no line of a source"])
@@ -414,8 +397,13 @@ def test_modules_of_others_are_not_ours(names, path, run, server, tmp_path):
 
 
 def test_a_signal_during_the_start_is_silent(start_tool, archive, tmp_path):
-    slow = b"import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
-    process = start_tool(program=with_program(archive, tmp_path / "slow.pyz", slow))
+    def change(name: str, data: bytes) -> bytes | None:
+        slow = {
+            "site-packages/httphases.py": b"import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
+        }
+        return data if name == "__main__.py" else slow.get(name)
+
+    process = start_tool(program=rewrite(archive, tmp_path / "slow.pyz", change))
     assert process.stdout.readline() == b"importing\n"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
