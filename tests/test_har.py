@@ -22,10 +22,10 @@ VALIDATOR = jsonschema.Draft7Validator(SCHEMA, format_checker=jsonschema.FormatC
 PARTS = ("dns", "connect", "send", "wait", "receive")
 
 
-def archive(run: Callable[..., Any], folder: Path, *arguments: Any, **settings: Any) -> list[dict[str, Any]]:
+def archive(run: Callable[..., Any], folder: Path, *arguments: Any) -> list[dict[str, Any]]:
     """Run the program, prove that its archive is valid and says what its JSON says; return the entries."""
     har, document = folder / "out.har", folder / "out.json"
-    result = run("--metrics-only", "--har", har, "--json", document, *arguments, **settings)
+    result = run("--metrics-only", "--har", har, "--json", document, *arguments)
     assert "Traceback" not in result.err
     log = check_archive(json.loads(har.read_bytes().decode("utf-8")))
     steps = result.json(document)["steps"]

@@ -11,7 +11,6 @@ from datetime import timezone
 import pytest
 
 from checks import PHASES, check_usage_error, parse_instant
-from relays import relay_proxy
 from servers import Reply, http_server, redirect, scripted, sending
 
 json_format = pytest.importorskip("google.protobuf.json_format", reason="protobuf is not installed")
@@ -217,13 +216,6 @@ def test_propagate_names_the_span_of_each_step_and_the_chain_spans_its_steps(tra
     assert one.end_time_unix_nano <= two.start_time_unix_nano
     assert "http.request.resend_count" not in attributes(one)
     assert attributes(two)["http.request.resend_count"] == 1
-
-
-def test_a_proxy_is_not_told_by_connect(traced, tls, authority):
-    with http_server(tls=tls) as server, relay_proxy("http", server) as (proxy, asked):
-        traced("--propagate", "-x", proxy, "--cacert", authority.file, server.url())
-    assert asked[0].startswith(b"CONNECT ") and b"traceparent" not in asked[0].lower()
-    assert server.requests[0].values("traceparent")
 
 
 def test_what_is_a_usage_error_and_repeats_no_secret(call_tool, server):

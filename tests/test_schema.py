@@ -24,22 +24,22 @@ OPTIONAL = {
 """Fields that an option brings; every other one is always there."""
 
 
+def objects(part):
+    """Yield each JSON object in a part of the schema."""
+    if isinstance(part, dict):
+        yield part
+        part = list(part.values())
+    for each in part if isinstance(part, list) else ():
+        yield from objects(each)
+
+
 def test_it_is_a_schema_and_strict_everywhere():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-
-    def look(part):
-        if isinstance(part, dict):
-            if part.get("type") == "object":
-                assert "additionalProperties" in part
-                assert part["additionalProperties"] is False or "properties" not in part
-                assert part.get("properties", {}).keys() - {*part.get("required", ())} <= OPTIONAL
-            for each in part.values():
-                look(each)
-        if isinstance(part, list):
-            for each in part:
-                look(each)
-
-    look(SCHEMA)
+    for part in objects(SCHEMA):
+        if part.get("type") == "object":
+            assert "additionalProperties" in part
+            assert part["additionalProperties"] is False or "properties" not in part
+            assert part.get("properties", {}).keys() - {*part.get("required", ())} <= OPTIONAL
 
 
 CHANGES = [
@@ -63,20 +63,10 @@ def test_another_document_is_refused(call_tool, server):
 # --- JSON.md --------------------------------------------------------------------------------------
 
 
-def property_names(part):
-    """Yield the name of each field in a part of the schema."""
-    if isinstance(part, dict):
-        yield from part.get("properties", ())
-        for each in part.values():
-            yield from property_names(each)
-    if isinstance(part, list):
-        for each in part:
-            yield from property_names(each)
-
-
 def test_the_paper_and_the_schema_name_the_same_fields():
     paper = (TOOL.parent / "tests" / "JSON.md").read_text("utf-8")
-    named, known = set(re.findall(r"\w+", paper)), set(property_names(SCHEMA))
+    named = set(re.findall(r"\w+", paper))
+    known = {name for part in objects(SCHEMA) for name in part.get("properties", ())}
     assert known - named == set()
     rows = re.findall(r"^\| `([\w.\[\]]+)`", paper, re.MULTILINE)
     assert {row.removesuffix("[]").rpartition(".")[2] for row in rows} - known == set()
