@@ -18,7 +18,6 @@ def sample(
     status: int = 200,
     reused: bool | None = None,
     number: int = 1,
-    url: str = "http://a.test/",
     variant: str | None = None,
 ) -> Any:
     """Make the step of a run that took `total` microseconds, all of them to wait, one run a second."""
@@ -28,7 +27,7 @@ def sample(
         timing = timing._replace(xfer=None, ttfb=None)
     return tool.Step(
         number=number,
-        url=url,
+        url="http://a.test/",
         request=tool.Request("GET", tool.Url("http", "a.test", 80, ""), (), None),
         sent_headers=(),
         route=tool.Route(None, None),

@@ -97,9 +97,9 @@ def test_no_end_of_an_interval_is_rounded_to_nothing():
 # --- slow runs, and what goes with them -----------------------------------------------------------
 
 
-def made(values, traits=(), status=200, first=1):
+def made(values, traits=(), status=200):
     """Make the steps of a series; `traits` has the header fields of each."""
-    samples = [sample(run, total, status=status) for run, total in enumerate(values, first)]
+    samples = [sample(run, total, status=status) for run, total in enumerate(values, 1)]
     for place, each in enumerate(traits):
         fields = tuple((name, value.encode()) for name, value in each.items())
         response = samples[place].response._replace(headers=fields)
