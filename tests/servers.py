@@ -416,17 +416,10 @@ def _reply_head(reply: Reply) -> bytes:
 
 
 @contextlib.contextmanager
-def http_server(
-    routes: dict[str, Route] | None = None,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    tls: ssl.SSLContext | None = None,
-    tls_delay: float = 0.0,
-) -> Iterator[Server]:
+def http_server(routes: dict[str, Route] | None = None, **settings: Any) -> Iterator[Server]:
     """Serve `routes` (path without query → reply) and record what is asked; any other path is answered 404.
 
-    Without routes every path is answered 200 with the body `hello\\n`.
+    Without routes every path is answered 200 with the body `hello\\n`. `settings` are those of `scripted`.
     """
 
     def choose(request: Request) -> Reply:
@@ -450,7 +443,7 @@ def http_server(
             peer.wait(reply.xfer)
             peer.send(body[half:])
 
-    with scripted(script, host=host, port=port, tls=tls, tls_delay=tls_delay) as server:
+    with scripted(script, **settings) as server:
         yield server
 
 
@@ -626,19 +619,13 @@ class Program(NamedTuple):
         return self.url("", f"{LOGIN}@127.0.0.1")
 
 
-def _read_port(path: Path) -> int | None:
-    """Read a port number that a program has written to `path`; None while it has not."""
-    text = path.read_text().strip() if path.exists() else ""
-    return int(text) if text else None
-
-
 def _wait_for_port(process: subprocess.Popen, port_file: Path, log: Path) -> int:
     """Wait until the program has written its port and takes connections there."""
     give_up = time.monotonic() + PATIENCE_WITH_PROGRAMS
     while time.monotonic() < give_up and process.poll() is None:
-        port = _read_port(port_file)
-        if port and accepts(port):
-            return port
+        text = port_file.read_text().strip() if port_file.exists() else ""
+        if text and accepts(int(text)):
+            return int(text)
         time.sleep(0.02)
     raise AssertionError(f"{process.args} did not start: {log.read_text(errors='replace')[-2000:]}")
 

@@ -279,13 +279,6 @@ def test_an_answer_that_is_none_or_not_whole_is_explained(call_tool, case):
     assert failed.step["network"]["ip"] == "127.0.0.1"
 
 
-def test_a_reset_within_tls_is_not_told_to_try_tls(call_tool, tls, authority):
-    with scripted(after_request("", "reset"), tls=tls) as server:
-        failed = fail(call_tool, "--cacert", authority.file, server.url())
-    assert (failed.kind, failed.phase) == ("network", "wait")
-    assert "https://" not in failed.hint
-
-
 @pytest.mark.parametrize(("then", "kind"), [("reset", "network"), ("hang", "timeout")])
 def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(call_tool, then, kind):
     def script(peer):

@@ -38,16 +38,6 @@ DELAY = 0.08
 
 
 @pytest.fixture
-def ask(authority):
-    """Run the program with the authority's bundle; return the only step of a run that succeeded."""
-
-    def run(*arguments):
-        return only_step(here("--cacert", authority.file, *arguments))
-
-    return run
-
-
-@pytest.fixture
 def megabyte(tmp_path):
     """A request body that no window of 64 KiB holds."""
     (tmp_path / "body").write_bytes(bytes(range(256)) * 4096)
@@ -66,8 +56,8 @@ def test_a_server_that_speaks_http2_is_spoken_to_in_http2(run_tool, http2, autho
     assert response["reason"] is None, "HTTP/2 has no reason phrase"
 
 
-def test_http2_can_be_refused_and_without_h2_it_is_not_offered(run_tool, ask, http2, authority):
-    step = ask("--no-http2", http2.url())
+def test_http2_can_be_refused_and_without_h2_it_is_not_offered(run_tool, http2, authority):
+    step = only_step(here("--cacert", authority.file, "--no-http2", http2.url()))
     assert (step["network"]["alpn"], step["response"]["http_version"]) == ("http/1.1", "HTTP/1.1")
     result = run_tool("--json", "-", "--cacert", authority.file, http2.url(), without=("h2",))
     assert only_step(result)["response"]["http_version"] == "HTTP/1.1"

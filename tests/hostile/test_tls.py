@@ -54,7 +54,6 @@ NOT_TLS += [
 ]
 NOT_TLS += [
     raw("silence after the ClientHello", b"", "timeout", "hold"),
-    raw("half a record and silence", b"\x16\x03\x03\x00\x40\2", "timeout", "hold"),
     raw("a reset after the ClientHello", b"", "network", "reset", phase="tls", says="reset"),
     Case("a reset before the ClientHello", lambda peer: peer.reset(), "network", over="raw", says="reset"),
 ]
@@ -92,13 +91,9 @@ def bend(context: ssl.SSLContext, share: float) -> Script:
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
-@pytest.mark.parametrize(("end", "kind"), [("close", "tls"), ("reset", "network")])
+@pytest.mark.parametrize(("end", "kind"), [("close", "tls"), ("reset", "network"), ("hold", "timeout")])
 def test_a_handshake_that_is_cut_off_is_reported(play, contexts, share, end, kind):
     play(Case(f"cut at {share}, {end}", cut(contexts["https"], share, end), kind, over="raw"))
-
-
-def test_a_handshake_that_stops_meets_the_deadline(play, contexts):
-    play(Case("stop", cut(contexts["https"], 0.5, "hold"), "timeout", over="raw"))
 
 
 # Not the second: that is a record's version, which is to be ignored (RFC 8446 section 5.1), and is by some.
