@@ -217,8 +217,8 @@ def run_script(near, desk, folder, script, seconds=PATIENCE):
 
 
 def at_once(works):
-    """Call functions side by side, since most of their time is waiting; return what they return."""
-    with ThreadPoolExecutor(12) as pool:
+    """Call functions side by side, since they wait most of the time; not all, for some must not be late."""
+    with ThreadPoolExecutor(6) as pool:
         return [future.result() for future in [pool.submit(work) for work in works]]
 
 
