@@ -148,7 +148,7 @@ def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
 
 
 def import_http_client() -> Any:
-    """Return http.client without email, 6 ms of a start: here it only writes. Others get the real one."""
+    """Return http.client, which only writes here, without email, which takes 6 ms of every start."""
     from types import SimpleNamespace
 
     if "http.client" not in sys.modules:
@@ -845,7 +845,7 @@ class Evidence(NamedTuple):
     ended: Counters | None = None
     connected_us: int | None = None  # from the end of dns until TCP was connected
     request_bytes: int = 0
-    sent_whole: bool = False  # it had left, and the answer waited for it: what buffers hold here has not
+    sent_whole: bool = False  # its body was acknowledged before the answer came, or else before the end
     # The phase; how long (us) bytes waited there for a late segment; False where it may have been shorter.
     gaps: tuple[tuple[str, int, bool], ...] = ()
     pause: Pause = Pause(0, 0)  # the longest one from the first byte on
@@ -1964,8 +1964,8 @@ def forms_of(secret: str) -> set[str]:
 
 
 def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
-    """Arrange credentials for a search. A shorter one than MIN_SECRET is masked if it has True beside it, and
-    as a whole word: the password `abc` in abc and :abc@, not in abcd.
+    """Arrange credentials for a search. One that is shorter than MIN_SECRET is masked only if it has True
+    beside it, and only as a whole word: the password `abc` in abc and :abc@, not in abcd.
     """
     long: set[str] = set()
     short: set[str] = set()
@@ -4677,7 +4677,8 @@ class Exchange(Stage):
         if history.phase == "xfer":
             of_all = "" if history.length is None else f" of {history.length}"
             came = f"{history.received}{of_all} bytes of the body came"
-            came = came if history.response else "not even its header is whole"
+            if history.response is None:
+                came = "not even its header is whole"
             message = f"the response was not complete within {limit}: {came}"
             hint = f"A large body, a slow path or a stalled server: {RAISE_M}"
         elif history.sent is None:
@@ -5302,7 +5303,7 @@ def open_socket(family: int, interface: str | None) -> socket.socket:
 
 
 def syn_ack_at(info: bytes, begun: int, noticed: int) -> int:
-    """Return when the SYN-ACK came: a round trip after connect(). Without a CPU it is `noticed` later."""
+    """Return when the SYN-ACK came: a round trip after connect(). Without a CPU it was `noticed` later."""
     # Device "the kernel's sample of the round trip": without it, connect is 0.344 ms off instead of 0.027
     # while the CPUs are busy. After a lost SYN it is not used: it began, if there is one, with a later SYN.
     counters = parse_tcp_info(info)
@@ -6070,6 +6071,11 @@ def tls_info(history: Log, options: Options) -> TlsInfo:
     )
 
 
+def counters_before(history: Log, connected: Counters | None) -> Counters | None:
+    """Return what a connection had counted before this step: a new one, no more than its own SYN-ACK."""
+    return connected if history.kept else JUST_CONNECTED
+
+
 def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -> Evidence:
     """Read what findings need; the resolver's settings too, if the lookup was long or led to another name."""
     exchange, ends, pause = history.exchange, history.ends, history.pause
@@ -6083,7 +6089,7 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
         phase, begun = history.phase_at(until)
         gaps.append((phase, (until - max(since, begun)) // 1000, dated))
     counters = {field: parse_tcp_info(info) for field, info in history.tcp_info.items()}
-    ended, at_start = counters.get("ended"), counters.get("connected") if history.kept else JUST_CONNECTED
+    ended, at_start = counters.get("ended"), counters_before(history, counters.get("connected"))
     last = counters.get("answered") or ended
     taken = (last and last.since(at_start, "acknowledged")) or math.inf  # 0: no kernel tells
     if ended and history.phase == "xfer" and history.error:
@@ -6105,7 +6111,7 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
 
 def describe_network(current: CurrentStep, history: Log, options: Options, evidence: Evidence) -> Network:
     """Gather what is known of the connection."""
-    last, at_start = evidence.ended, evidence.connected if history.kept else JUST_CONNECTED
+    last, at_start = evidence.ended, counters_before(history, evidence.connected)
     lost = last and max(0, last.since(at_start, "retransmits") - last.since(at_start, "duplicates"))
     _, port = current.route.first_hop(current.request.url)
     return Network(
@@ -6129,7 +6135,7 @@ def explain_time_out(phase: str, ip: str, history: Log, evidence: Evidence) -> s
     empty where neither tells. Without the server's `ip`, behind a proxy, only the length does: the kernel
     knows the proxy's side.
     """
-    last, taken = evidence.ended, evidence.connected if history.kept else JUST_CONNECTED
+    last, taken = evidence.ended, counters_before(history, evidence.connected)
     since = taken if phase == "tls" else evidence.sent or taken
     told = explain_length(history)
     if not last or last.sent is None:
@@ -6672,9 +6678,13 @@ def find_companion(these: Counted, others: Counted) -> Companion | None:
 
 def streaks_of(steps: Iterable[Step]) -> list[list[Step]]:
     """Put steps of runs one after the other into one streak."""
-    # Within a streak round and place go up together.
-    parted = groupby(enumerate(steps), key=lambda pair: pair[1].turn.round - pair[0])
-    return [[step for _, step in streak] for _, streak in parted]
+    streaks: list[list[Step]] = []
+    for step in steps:
+        if streaks and step.turn.round == streaks[-1][-1].turn.round + 1:
+            streaks[-1].append(step)
+        else:
+            streaks.append([step])
+    return streaks
 
 
 def gaps_between(streaks: Sequence[Sequence[Step]]) -> list[int]:
@@ -6684,7 +6694,7 @@ def gaps_between(streaks: Sequence[Sequence[Step]]) -> list[int]:
 
 
 def rhythm_of(streaks: Sequence[Sequence[Step]], count: int, risk: float) -> Rhythm | None:
-    """Return the rhythm of streaks in `count` runs if chance makes it no more often than the `risk`."""
+    """Return the rhythm of streaks in `count` runs if chance alone makes one no more often than `risk`."""
     starts, gaps = [streak[0] for streak in streaks], gaps_between(streaks)
     if len(streaks) < RHYTHM_STREAKS or max(gaps) > 1.5 * min(gaps):
         return None
@@ -7343,10 +7353,11 @@ def slow_proxy(case: Case) -> Found:
         return
     took = case.connect - tcp_us
     if took >= SLOW_US + PROXY_TRIPS * tcp_us:
-        own, way = route.proxy.scheme == "https", not route.forwarder(case.step.request.url)
-        tasks = " and ".join(["shake hands"] * own + ["connect to the target"] * way)
+        task = "connect to the target"
+        if route.proxy.scheme == "https":
+            task = "shake hands" if route.forwarder(case.step.request.url) else f"shake hands and {task}"
         how = "did not" if error and error.phase == "connect" else "took this long to"
-        text = f"the proxy {how} {tasks}; TCP to the proxy itself took {time_text(tcp_us)}"
+        text = f"the proxy {how} {task}; TCP to the proxy itself took {time_text(tcp_us)}"
         yield Finding("proxy", "connect", took, "seen", text + case.around)
 
 
@@ -7997,12 +8008,13 @@ def status_text(state: RunState) -> str:
 
 def stop_text(state: RunState | None) -> str:
     """Say where a run was when it was stopped; nothing before its clock started."""
-    history = state and state.current and state.current.log.copy()
-    if not (state and state.current and history and history.start and state.started):
+    current = state and state.current
+    if not (state and current and current.log.start and state.started):
         return ""
+    history = current.log.copy()
     text = f"stopped in {history.phase} after {length_text((time.perf_counter_ns() - state.started) / 1000)}"
     peer = history.dials[-1].peer if history.dials else None
-    whose = ", the proxy" if state.current.route.proxy else ""
+    whose = ", the proxy" if current.route.proxy else ""
     return f"{text} ({peer.ip} port {peer.address[1]}{whose})" if peer else text
 
 
@@ -9890,7 +9902,7 @@ INTERRUPTION = Interruption()
 
 
 def write_at_once(stream: Any, text: str) -> bool:
-    """Write past a stream's buffer (a signal may come within it) without waiting; False if it is broken."""
+    """Write, if that needs no waiting, past a buffer that a signal may have stopped; False if that failed."""
     try:
         ready = select.poll()
         ready.register(stream, select.POLLOUT)
@@ -10089,6 +10101,7 @@ def write_file(option: str, path: str, data: Iterable[bytes], mode: int | None) 
         os.close(folder)
 
 
+# To add one: its option among EXPORT_OPTIONS and in OPTIONS, a row here, and what makes the file, in pieces.
 EXPORTS: dict[str, Callable[[Report], Iterable[bytes]]] = {
     "--json": json_export,
     "--har": har_export,
@@ -10200,7 +10213,8 @@ class LiveReport:
 
     def _print_lines(self, lines: Iterable[str]) -> None:
         text = "".join(visible(line) + "\n" for line in lines)
-        self.print(lambda: self.stream.write(text))
+        if text:
+            self.print(lambda: self.stream.write(text))
 
     def print(self, write: Callable[[], object]) -> None:
         """Write to the report, as long as that works and somebody reads it."""
