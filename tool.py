@@ -185,7 +185,6 @@ try:
     import select
     import socket
     import ssl
-    import stat
     import struct
     import threading
     import time
@@ -265,7 +264,6 @@ SIDES = "ABCDEFGH"  # the names of what --versus compares: the command line itse
 LONGEST_TIME = 24 * 3600  # seconds, of the times of the command line
 MAX_EVENTS = 1000  # in an export
 START_PATIENCE = 5.0  # seconds for what comes before the clock, which is local and quick on a healthy machine
-PIPE_PATIENCE = 5.0  # seconds that a named pipe may stay full before writing to it is given up
 MAX_HEADER_LINES = 1000
 MAX_COOKIES = 50  # of a domain
 MAX_COOKIE = 4096  # bytes; of its attributes too
@@ -1268,25 +1266,12 @@ def reason_of(error: BaseException) -> str:
     return refusal_of(error) or getattr(error, "strerror", None) or str(error)
 
 
-STANDARD_DESCRIPTORS = {"-": 1, "/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
-
-
-def descriptor_of(path: str) -> int | None:
-    """Return the number of the descriptor that a path to be written stands for, None for any other path."""
-    folder, _, number = path.rpartition("/")
-    if folder in ("/dev/fd", "/proc/self/fd"):
-        return parse_digits(number, most=(1 << 31) - 1)
-    return STANDARD_DESCRIPTORS.get(path)
+STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
 def is_stdout(path: str) -> bool:
-    return descriptor_of(path) == 1
-
-
-def destination(path: str) -> str | int:
-    """Return what two spellings of a path to be written have in common: its descriptor, or its parts."""
-    number = descriptor_of(path)
-    return os.path.normpath(path) if number is None else number
+    return path in STDOUT
 
 
 class Worker:
@@ -2473,23 +2458,17 @@ def check_standard_input(*sides: argparse.Namespace) -> None:
         for option in ("--cacert", "--slo-file", "--baseline", "--key-password-file"):
             named.append((option, getattr(args, NAMES[option])))
     given = [(reader, path) for reader, path in dict.fromkeys(named) if path is not None]
-    readers = [reader for reader, path in given if path == "-" or descriptor_of(path) == 0]
+    readers = [reader for reader, path in given if path in STDIN]
     if len(readers) > 1:
         raise UsageError(f"{' and '.join(readers)} cannot all read standard input: name files")
 
 
 def check_files(args: argparse.Namespace) -> None:
-    """Raise UsageError where a file would be read or written twice, or a descriptor is not open."""
+    """Raise UsageError where a file would be read or written twice."""
     check_standard_input(args)
-    for option, path in list_exports(args).items():
-        number = descriptor_of(path)
-        try:
-            if number is not None:
-                os.fstat(number)
-        except OSError:  # later a connection may get that number
-            raise UsageError(f"{option} '{path}': the descriptor {number} is not open") from None
     for (other, earlier), (option, path) in combinations(list_exports(args).items(), 2):
-        if destination(earlier) == destination(path) != "/dev/null":
+        first, second = ("-" if is_stdout(each) else os.path.normpath(each) for each in (earlier, path))
+        if first == second != "/dev/null":
             raise UsageError(f"{other} and {option} both write to '{path}'")
 
 
@@ -9965,10 +9944,6 @@ def warn(options: Options, *messages: str) -> None:
         say(f"warning: {message}")
 
 
-# Opens a folder only to look at it; a system without it opens folders for reading (0 is O_RDONLY).
-LOOK_ONLY = getattr(os, "O_PATH", 0)
-
-
 def try_to_write(what: str, write: Callable[[], object]) -> bool:
     """Write something and tell whether that worked; a reader that has left is no failure."""
     try:
@@ -10007,98 +9982,49 @@ def write_report(report: Report, stream: Any) -> None:
         painter.paint(report_blocks(report, painter.frame))
 
 
-def write_all(descriptor: int, data: Iterable[bytes], patience: float | None = None) -> None:
-    """Write everything and close; raises OSError, also where nobody reads for `patience` seconds."""
-    ready = select.poll()
-    ready.register(descriptor, select.POLLOUT)
-    try:
-        os.set_blocking(descriptor, patience is None)
-        for piece in data:
-            view = memoryview(piece)
-            while view:
-                if patience is not None and not ready.poll(patience * 1000):
-                    raise OSError(errno.ETIMEDOUT, "nobody reads from this pipe")
-                view = view[os.write(descriptor, view) :]
-    finally:
-        os.close(descriptor)
-
-
-def replace_file(
-    folder: int, name: str, found: os.stat_result | None, mode: int | None, data: Iterable[bytes]
-) -> None:
-    """Write a new file beside the old one that was `found`, and rename it; raises OSError, and leaves nothing
-    then, or says what it had to leave. Without a `mode` it has that of any new file (umask).
-
-    An old file of our own keeps its mode (of that 0666: no set-uid bit, whoever set it) and its group; where
-    that cannot be had, no group gets rights.
+def replace_file(path: str, data: Iterable[bytes]) -> None:
+    """Write a new file, with the mode that the umask gives, beside an old one, and rename it; raises OSError,
+    and leaves the old one and nothing else then.
     """
-    group, temporary = -1, f".httphases-{os.getpid()}-{os.urandom(4).hex()}.tmp"
-    if found and not os.access(name, os.W_OK, dir_fd=folder):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    if found and found.st_uid == os.geteuid():
-        mode, group = found.st_mode & 0o666, found.st_gid
+    if os.path.exists(path):
+        os.close(os.open(path, os.O_WRONLY))  # it may be protected where its folder is not
+    name = f".httphases-{os.getpid()}-{os.urandom(4).hex()}.tmp"
+    temporary = os.path.join(os.path.dirname(path), name)
 
-    def undo() -> bool:
+    def undo() -> None:
         try:
-            os.unlink(temporary, dir_fd=folder)
-        except OSError as error:
-            return error.errno == errno.ENOENT
-        return True
+            os.unlink(temporary)
+        except OSError:
+            pass
 
     UNFINISHED.append(undo)
     try:
-        # It never has more rights than at the end: a reader who opened it before they changed could read on.
-        first = 0o666 if mode is None else mode & ~stat.S_IRWXG
-        new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, first, dir_fd=folder)
-        if mode is not None:
-            try:
-                os.fchown(new, -1, group)
-            except OSError:  # we are not in that group
-                mode = first
-            os.fchmod(new, mode)
-        write_all(new, data)
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException as error:
-        if not undo():
-            why = f"{reason_of(error)}, and '{temporary}' cannot be removed either"
-            raise OSError(getattr(error, "errno", 0), why) from None
+        with open(temporary, "xb") as file:
+            file.writelines(data)
+        os.replace(temporary, path)
+    except BaseException:
+        undo()
         raise
     finally:
         UNFINISHED.remove(undo)
 
 
-def write_file(option: str, path: str, data: Iterable[bytes], mode: int | None) -> None:
-    """Write a file so that an old one survives every failure; raises OSError. `mode` is that of a new one.
-
-    A regular file is replaced; everything else (device, pipe) is written directly, and a pipe that nobody
-    reads is an error, not a wait. The folder stays the one that was opened, whoever swaps its name.
+def write_file(path: str, data: Iterable[bytes]) -> None:
+    """Write a file so that an old one survives every failure; raises OSError. Devices and pipes are opened as
+    a shell opens them: a pipe waits for its reader. A link is followed only where the system made it.
     """
-    number = descriptor_of(path)
-    if number is not None:
-        if number == 1 and sys.stdout is None:
-            raise OSError(errno.EBADF, "standard output is closed")
-        write_all(os.dup(sys.stdout.fileno() if number == 1 else number), data)
+    if is_stdout(path):
+        write_out(sys.stdout, lambda: sys.stdout.buffer.writelines(data))
         return
-    way, name = os.path.split(path)
-    folder = os.open(way or ".", LOOK_ONLY | os.O_DIRECTORY)
-    try:
-        try:
-            found = os.stat(name or ".", dir_fd=folder, follow_symlinks=False)
-        except FileNotFoundError:
-            found = None
-        if found and stat.S_ISLNK(found.st_mode):
-            raise OSError(errno.ELOOP, "it is a symbolic link: name the file itself")
-        if found and not stat.S_ISREG(found.st_mode):
-            opened = os.open(name or ".", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
-            write_all(opened, data, PIPE_PATIENCE)
-            return
-        try:
-            replace_file(folder, name, found, mode, data)
-        except OSError as error:
-            advice = f"write it by the shell: {option} - > FILE"
-            raise OSError(error.errno, f"{reason_of(error)}; {advice}") from None
-    finally:
-        os.close(folder)
+    of_system = os.path.dirname(path) in ("/dev", "/dev/fd", "/proc/self/fd")
+    if os.path.islink(path) and not of_system:
+        raise OSError(errno.ELOOP, "it is a symbolic link: name the file itself")
+    if of_system or (os.path.exists(path) and not os.path.isfile(path)):
+        way = os.O_WRONLY | os.O_TRUNC | (0 if of_system else os.O_NOFOLLOW)
+        with open(os.open(path, way), "wb") as file:
+            file.writelines(data)
+    else:
+        replace_file(path, data)
 
 
 # To add one: its option among EXPORT_OPTIONS and in OPTIONS, a row here, and what makes the file, in pieces.
@@ -10312,11 +10238,10 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
 
 def write_export(option: str, report: Report, crashed: bool) -> bool:
     """Write a file that was asked for; tell whether it was written, or was not to be."""
-    path, of_others = report.options.exports[option], option == "--prometheus"  # another user reads that one
-    if crashed and of_others:  # the age of the old one tells of it
+    if crashed and option == "--prometheus":  # the age of the old one tells of it
         return True
-    pieces, mode = EXPORTS[option](report), 0o644 if of_others else None
-    return try_to_write(f"{option} '{path}'", partial(write_file, option, path, pieces, mode))
+    path = report.options.exports[option]
+    return try_to_write(f"{option} '{path}'", lambda: write_file(path, EXPORTS[option](report)))
 
 
 def run_series(options: Options, pool: ConnectionPool) -> int:
@@ -10428,7 +10353,7 @@ def claim_standard_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open("/", LOOK_ONLY)  # takes the lowest free number
+            os.open("/", os.O_RDONLY)  # takes the lowest free number
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -87,7 +87,7 @@ def test_what_writes_a_file_wants_a_path_of_its_own(call_tool, server, tmp_path)
         check_usage_error(call_tool(option, "", server.url()), option, "expected a path")
         words = [option, path, second, path]
         check_usage_error(call_tool(*words, server.url()), option, second, "both write to")
-    for first, again in ((path, f"{tmp_path}/./out"), ("/dev/stderr", "/proc/self/fd/2")):
+    for first, again in ((path, f"{tmp_path}/./out"), ("-", "/dev/fd/1")):
         words = ["--json", first, "--har", again]
         check_usage_error(call_tool(*words, server.url()), "--json and --har both write to")
     assert server.accepted == 0 and not path.exists()
