@@ -817,7 +817,7 @@ JUST_CONNECTED = Counters(*[0] * len(Counters._fields))._replace(acknowledged=1)
 
 
 class Pause(NamedTuple):
-    """A time in which nothing of a response came, and no segment was missing."""
+    """A time in which nothing of a response came."""
 
     us: int
     received: int  # bytes of the body before it
@@ -844,8 +844,6 @@ class Evidence(NamedTuple):
     connected_us: int | None = None  # from the end of dns until TCP was connected
     request_bytes: int = 0
     sent_whole: bool = False  # its body was acknowledged before the answer came, or else before the end
-    # The phase; how long (us) bytes waited there for a late segment; False where it may have been shorter.
-    gaps: tuple[tuple[str, int, bool], ...] = ()
     pause: Pause = Pause(0, 0)  # the longest one from the first byte on
     held_us: int = 0  # in which an upload had data while the other side's window of HTTP/2 was used up
     shut: bool | None = None  # the other side closed its window of TCP on what was under way; None: unknown
@@ -2806,8 +2804,6 @@ class Log:
         self.length: int | None = None  # bytes of the body as the response announces them
         self.received = 0  # bytes of the body that have come
         self.page = b""  # how the body begins, if it is text and the status was not expected
-        # From when until when bytes waited for a late segment; False where that may have begun later.
-        self.gaps: tuple[tuple[int, int, bool], ...] = ()
         self.pause = Pause(0, 0)  # the longest one within the response
         self.done: int | None = None  # the last byte of the body
         self.error: NetworkError | None = None
@@ -2822,15 +2818,9 @@ class Log:
         dials[number] = Dial(begun, peer, ended, error)
         self.dials = tuple(dials)
 
-    def note_gap(self, since: int, filled: int, instead: bool, dated: bool) -> None:
-        """Note a gap, or put it in place of the newest one (`instead`)."""
-        self.gaps = (*(self.gaps[:-1] if instead else self.gaps), (since, filled, dated))
-
     def note_pause(self, since: int, until: int) -> None:
-        """Keep the longest pause of the response; it ends where what came next began to wait in a gap."""
+        """Keep the longest pause of the response."""
         since = max(since, self.first_byte or until)
-        if self.gaps and self.gaps[-1][1] == until:
-            until = self.gaps[-1][0]
         if until - since > self.pause.us * 1000:
             self.pause = Pause((until - since) // 1000, self.received)
 
@@ -2940,7 +2930,6 @@ class Log:
 
 
 TCP_INFO_SIZE = 160  # bytes of struct tcp_info in Linux 4.6, which has what is needed at the least
-QUIET = 52  # the offset of tcpi_last_data_recv: ms since the last segment came that was next in order
 DISORDER = 224  # the offset of tcpi_rcv_ooopack: segments that came out of order (Linux 5.4)
 
 
@@ -2958,7 +2947,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         time_out_us=counter(8),  # tcpi_rto
         rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
         smoothed_rtt_us=counter(68),  # tcpi_rtt
-        quiet_us=counter(QUIET) * 1000,
+        quiet_us=counter(52) * 1000,  # tcpi_last_data_recv
         retransmits=counter(100),  # tcpi_total_retrans
         duplicates=counter(216),  # tcpi_dsack_dups (4.19)
         sent=None if all_sent is None or again is None else all_sent - again,
@@ -3588,10 +3577,6 @@ def resolve(host: str, port: int, options: Options, log: Log) -> list[Peer]:
 GIVEN_UP = "given up: another was faster"  # the error of an attempt that lost the race
 SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
 TIMESPEC = struct.Struct("@ll")
-FIRST_WINDOW = 10  # segments that a sender may send at once (RFC 6928)
-TIME_OUT_US = 200_000  # before Linux sends something again, at the least; twice as long each time
-DUPLICATES = 3  # acknowledgments of what came behind a lost segment, after which it is sent again (RFC 5681)
-JIFFY_NS = 5_000_000  # ns by which the kernel's count of ms may be off, at 250 ticks a second and above
 FRESH_NS = 200_000  # ns within which a waiting process notices what came, unless it is short of CPUs
 # With these flags Linux keeps what is sent until the next send (MSG_MORE), in a separate segment (MSG_EOR).
 HOLD_FLAGS = socket.MSG_MORE | socket.MSG_EOR if getattr(socket, "MSG_MORE", 0) else 0
@@ -3631,7 +3616,7 @@ class Stream:
         self.alpn: str | None = None  # the protocol that was agreed on, if any (RFC 7301)
 
     def watch(self, log: Log) -> None:
-        """Note gaps and pauses in the log of this request from now on."""
+        """Note pauses in the log of this request from now on."""
         self._inner.watch(log)
 
     def read_into(self, view: memoryview) -> int:
@@ -3667,31 +3652,6 @@ def arrival_of(ancillary: Iterable[tuple[int, int, bytes]]) -> int:
     return 0
 
 
-class Hole(NamedTuple):
-    """A segment that may still be missing: it is unknown whether what came behind it has been read."""
-
-    since: int  # when what was read before these bytes arrived
-    until: int  # when these could be read
-    sure: bool  # it is missing
-
-
-def gap_since(newest: int, readable: int, early: int, known: Counters) -> tuple[int, bool]:
-    """Return since when bytes may have waited here for a segment, until they were `readable`, and if that is
-    sure. `newest` is when the last of them came; `early`, how many segments came before their turn.
-
-    The segments of one flight (10) came at once, those of two within two round trips; more tell nothing. If
-    `newest` is just now, the wait is as long as sending a segment again takes at most: two round trips and a
-    time-out (RFC 8985); where few were early two time-outs, the second of which is twice as long.
-    """
-    if early > 2 * FIRST_WINDOW:
-        return 0, False
-    if readable - newest > JIFFY_NS:
-        return newest - (early >= FIRST_WINDOW) * 2000 * known.smoothed_rtt_us, True
-    time_outs = 1 if early >= DUPLICATES else 3
-    longest_us = time_outs * max(TIME_OUT_US, known.time_out_us) + 2 * known.smoothed_rtt_us
-    return readable - longest_us * 1000, False
-
-
 class SocketStream(Stream):
     """A connected socket. Its time of arrival is the kernel's receive timestamp where there is one, so that
     the server is not blamed for a process that was not running.
@@ -3708,8 +3668,6 @@ class SocketStream(Stream):
         self._poller = select.poll()
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
         self._waited = False  # the newest read had to wait for its bytes
-        self._disorder = 0  # how many segments had come before their turn when a gap was last looked for
-        self._hole: Hole | None = None  # what the newest gap may have been instead
 
     def watch(self, log: Log) -> None:
         self._log = log
@@ -3722,7 +3680,7 @@ class SocketStream(Stream):
 
     def read_into(self, view: memoryview) -> int:
         """Receive; what came after a wait came at the instant that the kernel tells, and ends a pause."""
-        called, self._waited = time.perf_counter_ns(), False
+        self._waited = False
         self.send_until_readable()
         try:
             count, ancillary, *_ = self.socket.recvmsg_into([view], self._ancillary, socket.MSG_DONTWAIT)
@@ -3733,71 +3691,16 @@ class SocketStream(Stream):
         # Device "the kernel's time of arrival": without it, wait is 0.340 ms off instead of 0.084
         # while the CPUs are busy. It is a time of the system's clock, which may have been set.
         arrived = arrival_of(ancillary) or noticed
-        waited_long = self._waited and noticed - called > JIFFY_NS
-        if waited_long or noticed - arrived > FRESH_NS:
-            arrived = self._in_order(count, arrived, noticed, waited_long)
-        elif self._waited:
-            self._hole = None  # what came now has filled it, at once
+        # Where segments came before their turn, the newest may have waited here for an older one: then what
+        # was read could be read only now.
+        if noticed - arrived > FRESH_NS and counter_at(read_tcp_info(self.socket), DISORDER):
+            arrived = noticed
         if self._waited:
             self._log.note_pause(self.arrived, arrived)
         self.began = self.arrived = arrived
         if not count and self._send_error:
             raise self._send_error  # it says more than the end of the stream, which it caused
         return count
-
-    def _in_order(self, count: int, arrived: int, noticed: int, waited_long: bool) -> int:
-        """Return when bytes could be read. The kernel tells when the newest segment of them `arrived`, which
-        is too early where one before it was lost or late: the newest waited here until that came.
-
-            called      3 `arrived`             2 came: 2 and 3 are `readable`       `noticed`
-               |            |<-- 2 is missing: a gap -->|<------------ QUIET ------------>|
-        """
-        info = read_tcp_info(self.socket)
-        if not counter_at(info, DISORDER):  # nothing ever came before its turn: only this process was late
-            return arrived
-        readable = max(arrived, self.arrived)  # not before the bytes before them
-        if self._waited and noticed - arrived > FRESH_NS:
-            readable = max(readable, noticed - counter_at(info, QUIET) * 1_000_000)
-        self._find_gap(info, count, arrived, readable, waited_long)
-        return readable
-
-    def _find_gap(self, info: bytes, count: int, arrived: int, readable: int, waited_long: bool) -> None:
-        """Note since when what is `readable` only now may have waited for a segment: for findings alone.
-
-        Where 2 and 3 were read together, their times show the gap. Where 2 was read alone, a long wait in
-        which 3 came early shows it, or seems to: 3 may have come just after 2, behind another hole. Then
-        the next wait shows that one, and its gap takes the place of what was noted here.
-        """
-        disorder = counter_at(info, DISORDER)
-        early, self._disorder = disorder - self._disorder, disorder
-        timed, hole = readable - arrived > JIFFY_NS, None
-        if self._waited:  # what came now has filled the hole
-            hole, self._hole = self._hole, None
-        is_gap = timed or (early and waited_long)
-        if hole and waited_long and (is_gap or hole.sure):
-            self._log.note_gap(self.arrived, readable, True, True)
-            self._log.note_pause(hole.since, hole.until)
-        elif is_gap:
-            left, newest = self._left(readable)
-            counters = parse_tcp_info(info)
-            assert counters  # it has counted disorder
-            since, dated = gap_since(min(arrived, newest), readable, early, counters)
-            begun = max(hole.since if hole else self.arrived, since)
-            self._log.note_gap(begun, readable, hole is not None, dated)
-            if hole:
-                self._log.note_pause(hole.since, begun)
-            if not timed:  # the hole is sure where so little can be read that 3 is not in it
-                is_sure = count + left < early * counters.segment_in / 2
-                self._hole = Hole(self.arrived, readable, is_sure)
-
-    def _left(self, readable: int) -> tuple[int, int]:
-        """Return how many bytes are left to be read, and when the newest came; `readable` if unknown."""
-        flags = socket.MSG_DONTWAIT | socket.MSG_PEEK
-        try:
-            left, ancillary = self.socket.recvmsg_into([bytearray(BUFFER)], self._ancillary, flags)[:2]
-        except OSError:  # all has been read
-            return 0, readable
-        return left, arrival_of(ancillary) or readable
 
     def hold(self) -> None:
         # Device "the end of the handshake is held for the request": both leave at one instant, which ends
@@ -6063,10 +5966,6 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
         resolver = read_resolver(options)
     if history.connected.at and history.dials:  # without them it was kept from an earlier run
         connected = round((history.connected.at - ends[0]) / 1000)
-    gaps = []
-    for since, until, dated in history.gaps:
-        phase, begun = history.phase_at(until)
-        gaps.append((phase, (until - max(since, begun)) // 1000, dated))
     counters = {field: parse_tcp_info(info) for field, info in history.tcp_info.items()}
     ended, at_start = counters.get("ended"), counters_before(history, counters.get("connected"))
     last = counters.get("answered") or ended
@@ -6079,7 +5978,6 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
         connected_us=connected,
         request_bytes=exchange.request_bytes if exchange else 0,
         sent_whole=history.sent is not None and taken >= len((exchange and exchange.request.body) or b""),
-        gaps=tuple(gaps),
         pause=pause,
         held_us=exchange.held_ns(history.stopped or 0) // 1000 if exchange else 0,
         shut=history.shut,
@@ -6994,6 +6892,8 @@ WORTH_US, WORTH_SHARE = 5_000, 0.1  # a finding costs at least so much, and so m
 # Of the time of sending: the round trip grows by more on a slow line; measured: 0.36-0.42.
 QUEUE_SHARE = 1 / 6
 LOSSY_QUEUE_US, LOSSY_QUEUE_SHARE = 20_000, 0.5  # by so much of a round trip, where a loss keeps it short
+FIRST_WINDOW = 10  # segments that a sender may send at once (RFC 6928)
+TIME_OUT_US = 200_000  # before Linux sends something again, at the least; twice as long each time
 UNIX_SEGMENT = 1460  # bytes, as on Ethernet: a unix socket has no segments of its own
 TLS12_TRIPS = 1.8  # round trips: TLS 1.2 took 2.03-2.17 of them, TLS 1.3 1.03-1.19
 SLOW_US = 50_000  # less may be computing
@@ -7051,13 +6951,11 @@ class Case:
             idle = max(0, self.busy("wait") - self.line_time)
             self.limited, self.held = min(self.limited, idle), min(self.held, idle)
         self.least = max(WORTH_US, WORTH_SHARE * step.timing.total)  # that a finding costs
-        # By phase, how many segments were lost here, for they had not arrived yet when they were sent again;
-        # and for how long what came waited for a segment before it.
+        # By phase, how many segments were lost here, for they had not arrived yet when they were sent again.
         self.lost = {
             phase: max(0, self.grown("retransmits", *ends) - self.grown("duplicates", ends[0], "ended"))
             for phase, ends in MARKS.items()
         }
-        self.late = {phase: sum(us for where, us, _ in evidence.gaps if where == phase) for phase in MARKS}
         if evidence.shut:  # what was sent again had been dropped there, and had to wait until it was read
             self.lost["wait"] = 0
             self.limited = max(self.limited, self.busy("wait") - self.trips("wait"))
@@ -7066,10 +6964,6 @@ class Case:
         """Return by how much a counter of the kernel grew from one instant to another, or else to the end."""
         earlier, later = getattr(self.evidence, since), getattr(self.evidence, until) or self.evidence.ended
         return later.since(earlier, name) if later else 0
-
-    @property
-    def lossy(self) -> set[str]:
-        return {phase for phase in MARKS if self.lost[phase] or self.late[phase]}
 
     @property
     def behind(self) -> str:
@@ -7158,36 +7052,26 @@ class Case:
         return max(0, min(beyond, self.time_outs(self.lost[phase])))
 
     def loss_cost(self, phase: str) -> int:
-        """Return what losses in tls or wait have cost, at the most. Beside another cause a gap whose length
-        no time tells counts as one round trip, the least that it can have been.
-        """
+        """Return what losses in tls or wait have cost, at the most."""
         spent: int = getattr(self, phase)
-        late = self.late[phase]
-        if self.is_slow(phase) and not self.is_dated(phase):
-            late = min(late, self.trip(phase))
-        return max(0, min(self.resend_cost(phase) + late, spent - self.trips(phase)))
-
-    def is_dated(self, phase: str) -> bool:
-        """Tell whether the gaps of a phase are exact. If not, they may have been shorter."""
-        return all(dated for where, _, dated in self.evidence.gaps if where == phase)
+        return max(0, min(self.resend_cost(phase), spent - self.trips(phase)))
 
     def unexplained(self, phase: str) -> int:
         """Return what is left of tls or wait beyond sending, losses and the work of this machine."""
-        late = self.late[phase]
         if phase == "tls":
             # The time since the other side's last segment, and time without a CPU, was spent on this machine.
             quiet = self.evidence.sent.quiet_us if self.evidence.sent else 0
-            return self.tls - self.sending("tls") - late - max(quiet, self.step.starved_us)
+            return self.tls - self.sending("tls") - max(quiet, self.step.starved_us)
         if self.evidence.taken and self.step.timing.send:
             # Until its last byte was taken all is `send`; what was under way then needed as long as `left`.
             left = max(self.trip("wait"), self.grown("busy_us", "taken", "answered"))
-            return self.wait - self.step.timing.send - left - late
-        return self.wait - self.sending("wait") - late - self.held
+            return self.wait - self.step.timing.send - left
+        return self.wait - self.sending("wait") - self.held
 
     def is_slow(self, phase: str) -> bool:
         """Tell whether much of tls or wait is unexplained: more where a loss makes that less exact."""
         least = (SLOW_US, SLOW_TRIPS * self.trip(phase))
-        return self.unexplained(phase) >= (sum(least) if phase in self.lossy else max(least))
+        return self.unexplained(phase) >= (sum(least) if self.lost[phase] else max(least))
 
 
 Found = Iterator[Finding]
@@ -7195,18 +7079,15 @@ Found = Iterator[Finding]
 
 def loss_seen(case: Case, phase: str) -> str:
     """Say what was seen of losses in a phase."""
-    again = [f"{plural(case.lost[phase], 'segment')} {'was' if case.lost[phase] == 1 else 'were'} sent again"]
-    late = ["some of what came was late, behind what follows it"]
-    return ", and ".join([*again[: case.lost[phase]], *late[: case.late[phase]]])
+    return f"{plural(case.lost[phase], 'segment')} {'was' if case.lost[phase] == 1 else 'were'} sent again"
 
 
 def small_loss(case: Case, phase: str) -> str:
     """Say what losses have cost that are too small for a finding of their own; empty where there are none."""
     cost = case.loss_cost(phase)
-    if phase not in case.lossy or cost >= case.least:
+    if not case.lost[phase] or cost >= case.least:
         return ""
-    most = max(cost, case.late[phase])
-    return f"; {loss_seen(case, phase)}{f', which cost up to {length_text(most)}' if most > 0 else ''}"
+    return f"; {loss_seen(case, phase)}{f', which cost up to {length_text(cost)}' if cost > 0 else ''}"
 
 
 def window_text(whose: str, us: int) -> str:
@@ -7214,7 +7095,7 @@ def window_text(whose: str, us: int) -> str:
 
 
 def losses(case: Case) -> Found:
-    """Find the phases in which segments were lost or late. Before TCP is connected that can only be a SYN."""
+    """Find the phases in which segments were lost. Before TCP is connected that can only be a SYN."""
     connected, winner = case.evidence.connected, case.winner
     if connected and connected.retransmits and winner:
         text = (
@@ -7222,25 +7103,15 @@ def losses(case: Case) -> Found:
             "or late (loss, a firewall, a full listen queue)"
         )
         yield Finding("loss", "connect", winner.duration_us - case.rtt, "seen", text)
-    # A body that is long for its bandwidth is not all loss: what was seen to wait for it, or two round trips
-    # for each gap.
-    flights = slow_start_trips(math.ceil(case.grown("received", "sent", "ended") / max(1, case.segment)))
-    gaps = max(1, sum(phase == "xfer" for phase, *_ in case.evidence.gaps))
-    xfer = max(case.late["xfer"], min(case.xfer - (flights - 1) * case.rtt, 2 * case.rtt * gaps))
-    for phase, cost in (("tls", case.loss_cost("tls")), ("wait", case.loss_cost("wait")), ("xfer", xfer)):
-        if phase not in case.lossy:
+    for phase in ("tls", "wait"):
+        if not case.lost[phase]:
             continue
         text = f"{loss_seen(case, phase)}: loss or reordering on the way"
-        if case.late[phase] > cost:
-            text += f", which cost up to {length_text(case.late[phase])}"
         if phase == "wait":
             text += ", or a full buffer there" if case.limited and case.evidence.shut is None else ""
             if WORTH_US <= case.limited < case.least:  # too short for a finding of its own
                 text += f"; {window_text(case.tcp_reader, case.limited)}"
-        fills = case.late[phase] + case.trip(phase) >= getattr(case, phase)
-        if phase != "xfer" and (fills or not case.is_dated(phase)):
-            text += "; part of this may be the server's own time"
-        yield Finding("loss", phase, cost, "seen", text)
+        yield Finding("loss", phase, case.loss_cost(phase), "seen", text)
 
 
 def failed_address(case: Case) -> Found:
@@ -7378,7 +7249,7 @@ def held_back(case: Case) -> Found:
     tls, in_order = case.step.network.tls, not case.grown("disorder", "sent", "ended")
     if case.step.error or not case.is_direct or not in_order:  # the path behind a proxy is not known
         return
-    if case.rtt >= HELD_BACK_RTT_US or case.lossy & {"wait", "xfer"}:
+    if case.rtt >= HELD_BACK_RTT_US or case.lost["wait"] or case.lost["xfer"]:
         return
     # Until the answer began, and from then on: how many segments came, and how many acknowledgments left.
     came, rest = case.grown("segments_in", "sent", "answered"), case.grown("segments_in", "answered", "ended")
@@ -7413,11 +7284,10 @@ def slow_server(case: Case) -> Found:
     took = case.unexplained("wait")
     if not case.answered or not case.is_slow("wait") or "wait" in {found.phase for found in held_back(case)}:
         return
-    about, path = "at least" if case.late["wait"] else "about", small_loss(case, "wait")
-    part = f"{about} {length_text(took)}"
+    part, path = f"about {length_text(took)}", small_loss(case, "wait")
     if took < ALL_OF_IT * case.wait:
         part += f" of these {length_text(case.wait)}"
-        if case.is_direct and case.sending("wait") == case.trip("wait") and "wait" not in case.lossy:
+        if case.is_direct and case.sending("wait") == case.trip("wait") and not case.lost["wait"]:
             path = f"; the path's round trip is {time_text(case.trip('wait'))}"
     text = f"{case.behind} took {part}"
     claim = longest_first(case.step.server_timings)[:1]
@@ -7687,7 +7557,6 @@ class Keeper:
             ),
             response=response,
             error=self._same(step.error),
-            evidence=step.evidence._replace(gaps=()),
             notes=self._kept(step.notes),
             page=self._kept(step.page),
         )

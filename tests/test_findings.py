@@ -48,23 +48,16 @@ class Cause(NamedTuple):
 
 
 LARGE = Reply(body=b"x" * 100_000)
-FLIGHT = Reply(body=b"x" * 13_900)
-"""As much as the first flight of a connection holds: it comes at once, but for what is lost of it."""
 TLS_1_2 = {"version": ssl.TLSVersion.TLSv1_2}
 CLAIMS = [("Server-Timing", 'cache;desc="a, b;dur=9";dur=2.5'), ("server-timing", "db;dur=240.1, miss")]
 SLOW = Reply(body=b"x", wait=0.3, headers=CLAIMS)
 SLOW_BODY = Reply(body=b"x" * 20_000, wait=0.5)
 OWN = "it reports 240 ms itself (db)"
-LATE_BODY = "some of what came was late, behind what follows it: loss or reordering on the way"
 SERVER = ("server",)
 
 
 def drop(way: str, nth: int = 1, **more: Any) -> tuple[Rule, ...]:
     return (Rule(way, "data", nth, **more),)
-
-
-def late(way: str, nth: int, amount: float) -> tuple[Rule, ...]:
-    return (Rule(way, "data", nth, "late", amount),)
 
 
 CAUSES = {
@@ -76,11 +69,6 @@ CAUSES = {
         costs("loss tls", "seen", 240, "1 segment was sent again", without=("tls_slow",)),
         rules=drop("up"),
         tls={},
-    ),
-    "a late segment of the handshake": Cause(
-        costs("loss tls", "seen", 30, "some of what came was late, behind what follows it"),
-        rules=late("down", 2, 0.03),
-        tls={"names": 200},
     ),
     "a server that thinks": Cause(
         costs("server", "fits", 300, "took about", OWN, "; the path's round trip is 4"), SLOW, tls={}
@@ -101,9 +89,6 @@ CAUSES = {
     ),
     "an answer to it of which something is lost": Cause(
         costs("server", "fits", 490, "took about 5", without=("loss wait",)), SLOW_BODY, rules=drop("down", 4)
-    ),
-    "one whose beginning is lost": Cause(
-        costs("server", "fits", 200, "took at least "), SLOW_BODY, rules=drop("down")
     ),
     "an upload on a slow line": Cause(
         costs("upload", "seen", 600, "sending 58.7 KB took 6", " kbit/s, this machine's way out or the path"),
@@ -132,20 +117,10 @@ CAUSES = {
         rules=(Rule("up", "any", 0, "rate", 30_000),),
         upload=9_000,
     ),
-    "an answer whose beginning is lost": Cause(
-        costs("loss wait", "seen", 240, "came was late", without=(*SERVER, "loss xfer")),
-        Reply(body=b"x" * 5_000),
-        rules=drop("down", times=2),
-    ),
     "a body that loses a segment": Cause(
-        costs("loss xfer", "seen", 80, LATE_BODY, without=("stalled",)), LARGE, rules=drop("down", 8, times=2)
-    ),
-    # What comes behind the late one waits in this machine, stamped with its own arrival.
-    "a late segment of the only flight": Cause(
-        costs("loss xfer", "seen", 20), FLIGHT, rules=late("down", 2, 0.03)
-    ),
-    "a late segment of the only flight over TLS": Cause(
-        costs("loss xfer", "seen", 20), FLIGHT._replace(body=b"x" * 10_000), late("down", 7, 0.03), TLS_1_2
+        costs("stalled", "seen", 80, "or what it sent was lost and came again"),
+        LARGE,
+        drop("down", 8, times=2),
     ),
 }
 
@@ -446,7 +421,7 @@ KNOWN = set(
     "address_failed resolver_timeout search_list slow_lookup tls12 tls_slow server http2_window tcp_window "
     "stalled proxy starved upload".split()
 )
-KNOWN |= {f"loss {phase}" for phase in ("connect", "tls", "wait", "xfer")}
+KNOWN |= {f"loss {phase}" for phase in ("connect", "tls", "wait")}
 KNOWN |= {f"nagle {phase}" for phase in ("wait", "xfer")}
 """What can be found in a step."""
 
@@ -634,18 +609,6 @@ RECORDED = {
         ended={"rtt_us": 40_000},
     ),
     "a server that did not answer": row(wait=958.8, answered=None, ended=None, response=None, error=FAILED),
-    "an answer whose beginning was late": row("loss wait 48.8 ms", wait=90, gaps=(("wait", 90_000, True),)),
-    "a lost segment": row(
-        "loss xfer 250 ms",
-        connect=40.6,
-        wait=53.1,
-        xfer=324.3,
-        ended={"segments_in": 70, "disorder": 8},
-        gaps=(("xfer", 250_000, True),),
-    ),
-    "a body that loses five": row(
-        "loss xfer 400 ms", xfer=1700, ended={"received": 600_000}, gaps=(("xfer", 30_000, True),) * 5
-    ),
     "a silent body": row("stalled 500 ms", xfer=600, pause=PAUSE),
     "one that is as silent as the path is long": row(xfer=79, pause=PAUSE._replace(us=79_900)),
     "an upload that both windows held": row(
@@ -733,12 +696,6 @@ RECORDED = {
     "a lost request to a thinking server": row(
         "server 1999 ms", "loss wait 240 ms", wait=2285, answered={"busy_us": 286_000, "retransmits": 1}
     ),
-    "a thinking server whose answer was late": row(
-        "server 215.8 ms", "loss wait 325 ms", wait=582, gaps=(("wait", 325_000, True),)
-    ),
-    "one whose answer was late by as much at the most": row(
-        "server 215.8 ms", wait=582, gaps=(("wait", 325_000, False),)
-    ),
     "a body that waits as long as can be for an acknowledgement": row(
         "nagle xfer 49.95 ms", like=HELD, xfer=50
     ),
@@ -797,12 +754,6 @@ def test_an_address_that_refused_is_named_without_a_word_of_waiting():
     [failed] = tool.step_findings(recorded(connect=81.9, attempts=tried))
     assert (failed.id, failed.cost_us) == ("address_failed", 40_700)
     assert failed.text == f"{OTHERS[0]}: connection refused; {FAR} (IPv4) was used instead"
-
-
-def test_what_waited_so_long_at_most_may_be_the_servers_own_time():
-    """A server took 190 ms, and the first segment of its answer came a little behind the second."""
-    [loss] = tool.step_findings(recorded(wait=238.1, gaps=(("wait", 190_000, False),)))
-    assert loss.text.endswith("; part of this may be the server's own time")
 
 
 def test_a_time_has_a_decimal_below_100_ms():

@@ -211,7 +211,6 @@ evidence = st.builds(
     request_bytes=counter,
     sent_whole=st.booleans(),
     shut=st.booleans(),
-    gaps=st.lists(st.tuples(st.sampled_from(tool.PHASES), counter, st.booleans())).map(tuple),
     pause=pause,
     held_us=counter,
     resolver=st.none() | st.just(tool.Resolver(("127.0.0.53",))),

@@ -9,13 +9,15 @@ import json
 import os
 import queue
 import signal
+import ssl
 
 import pytest
 
 from checks import EDGE, check_document, exact, parse_compact
 from conftest import PATIENCE
 from inside import only_step, tool
-from paths import first
+from laboratory import on_a_path
+from paths import Rule, first
 from relays import halving_relay
 from servers import Reply, dns_server, http_server, redirect, scripted, sending
 
@@ -96,6 +98,17 @@ def test_every_step_makes_its_own_lookup(run_tool):
     check_delay(result, "dns", step=0)
     check_delay(result, "dns", step=1)
     assert server.accepted == 2
+
+
+@on_a_path
+@pytest.mark.parametrize(("secure", "nth"), [(False, 2), (True, 7)], ids=["http", "https"])
+def test_what_comes_behind_a_late_segment_has_not_come_before_it(lab, secure, nth):
+    """One flight comes at once. What is behind the late segment waits here, stamped with its own arrival."""
+    tls = lab.tls(version=ssl.TLSVersion.TLSv1_2) if secure else None
+    url = lab.start().http(("/", Reply(body=b"x" * 10_000)), tls=tls)
+    lab.way.change(rules=[Rule("down", "data", nth, "late", 0.03)])
+    timing = lab.ask(url + "/")["steps"][0]["timing"]
+    assert 20 <= timing["xfer_ms"] < 40, timing
 
 
 # --- every format says the same -------------------------------------------------------------------
