@@ -265,8 +265,8 @@ LONGEST_TIME = 24 * 3600  # seconds, of the times of the command line
 MAX_EVENTS = 1000  # in an export
 START_PATIENCE = 5.0  # seconds for what comes before the clock, which is local and quick on a healthy machine
 MAX_HEADER_LINES = 1000
-MAX_COOKIES = 50  # of a domain
-MAX_COOKIE = 4096  # bytes; of its attributes too
+MAX_COOKIES = 100  # of a chain
+MAX_COOKIE = 4096  # bytes, with its attributes
 MAX_HEADER_BYTES = 1 << 20
 MAX_INTERIM = 100
 MAX_CHAIN = 100  # certificates of a server; OpenSSL takes 100 KiB of them
@@ -5723,27 +5723,6 @@ def new_id(count: int) -> str:
     return os.urandom(count).hex()
 
 
-class Cookie(NamedTuple):
-    """A cookie that a response set, and which URLs it goes to."""
-
-    name: str
-    pair: bytes  # empty: it is over
-    domain: str
-    below: bool  # it goes to the hosts below its domain too
-    path: str
-    secure: bool
-    refused: str  # the attribute for which it is not taken at all, "" for none
-
-    def obstacle(self, url: Url) -> str:
-        """Name the attribute that keeps it from going to a URL, "" if none does (RFC 6265 section 5.4)."""
-        host, path = server_name(url.host), url.target.partition("?")[0]
-        if host != self.domain and not (self.below and host.endswith(f".{self.domain}")):
-            return "Domain"
-        if path != self.path and not path.startswith(self.path.rstrip("/") + "/"):
-            return "Path"
-        return "Secure" if self.secure and not url.secure else self.refused
-
-
 def is_over(age: str, date: str) -> bool:
     """Tell whether a Max-Age, or else an Expires, removes a cookie; one that cannot be read does not."""
     if re.fullmatch("-?[0-9]+", age):
@@ -5755,61 +5734,50 @@ def is_over(age: str, date: str) -> bool:
     return end.replace(tzinfo=datetime.timezone.utc) <= wall_clock()
 
 
-def read_cookie(line: bytes, url: Url) -> Cookie | None:
-    """Read a Set-Cookie of a URL's response; None where it is no cookie, or a large one (RFC 6265 section 5;
-    prefixes are of the draft that follows it, 6265bis section 4.1.3).
-    """
-    pair, _, rest = line.partition(b";")
-    name, equals, value = (part.strip(b" \t") for part in pair.partition(b"="))
-    if not (name and equals) or max(len(pair), len(rest)) > MAX_COOKIE:
-        return None
-    if re.search(rb"[\0-\x08\n-\x1f\x7f]", pair):
-        return None
-    wanted = r"(?i);[ \t]*(domain|path|secure|max-age|expires)[ \t]*(?:=([^;]*))?(?=;|\Z)"
-    found = re.findall(wanted, ";" + decode(rest))
-    said = {key.lower(): text.strip(" \t") for key, text in found}
-    host, domain = server_name(url.host), said.get("domain", "").lower().removeprefix(".")
-    path, secure, refused = said.get("path", ""), "secure" in said, ""
-    below = "." in domain and not is_ip(host)
-    if domain not in ("", host) and not (below and host.endswith(f".{domain}")):
-        refused = "Domain"
-    if name.lower().startswith((b"__secure-", b"__host-")) and not (secure and url.secure):
-        refused = "Secure"
-    elif name.lower().startswith(b"__host-") and (domain or path != "/"):
-        refused = "Domain" if domain else "Path"
-    if not path.startswith("/"):
-        path = url.target.partition("?")[0].rpartition("/")[0] or "/"
-    kept = b"" if is_over(said.get("max-age", ""), said.get("expires", "")) else name + b"=" + value
-    return Cookie(decode(name), kept, domain or host, below, path, secure, refused)
-
-
 class Cookies:
-    """What the steps of a chain set, for those after them: some pages need their own cookie."""
+    """What the steps of a chain set, for those after them: some pages need their own cookie.
+
+    A cookie belongs to a host, or to a domain with all hosts below (RFC 6265). A removed one is kept, empty:
+    what the user gave under its name is not sent any more. Path and name prefixes are not looked at.
+    """
 
     def __init__(self) -> None:
-        self._kept: dict[str, dict[tuple[str, str], Cookie]] = {}  # by domain
+        self._set: dict[tuple[str, bytes], tuple[bytes, bool]] = {}  # by host or .domain, and name; secure
 
     def take(self, url: Url, headers: Sequence[Header]) -> None:
-        """Keep the first MAX_COOKIES that a response sets, and no more of any domain."""
-        for line in values_of(headers, "set-cookie")[:MAX_COOKIES]:
-            cookie = read_cookie(line, url)
-            if cookie and not cookie.refused:
-                kept, key = self._kept.setdefault(cookie.domain, {}), (cookie.name, cookie.path)
-                if not cookie.pair:
-                    kept.pop(key, None)
-                elif key in kept or len(kept) < MAX_COOKIES:
-                    kept[key] = cookie
+        """Keep what a response sets, MAX_COOKIES in all, but for what is too long or cannot be sent back."""
+        host = server_name(url.host)
+        for line in values_of(headers, "set-cookie"):
+            pair, _, rest = line.partition(b";")
+            name, equals, value = (part.strip(b" \t") for part in pair.partition(b"="))
+            pieces = (each.partition("=") for each in decode(rest).split(";"))
+            said = {key.strip().lower(): text.strip() for key, _, text in pieces}
+            domain = said.get("domain", "").lower().removeprefix(".")
+            place = host
+            if "." in domain and f".{host}".endswith(f".{domain}") and not is_ip(host):
+                place = f".{domain}"
+            elif domain not in ("", host):
+                continue
+            if not name or not equals or len(line) > MAX_COOKIE or re.search(rb"[\0-\x08\n-\x1f\x7f]", pair):
+                continue
+            if (place, name) in self._set or len(self._set) < MAX_COOKIES:
+                over = is_over(said.get("max-age", ""), said.get("expires", ""))
+                self._set[place, name] = (b"" if over else name + b"=" + value, "secure" in said)
 
     def add(self, request: Request) -> Request:
-        """Return a request with the cookies for its URL, but for those whose names the user gave."""
-        given = cookie_names(request.headers, "cookie")
-        known = (each for kept in self._kept.values() for each in kept.values())
-        added = [each.pair for each in known if each.name not in given and not each.obstacle(request.url)]
-        if not added:
-            return request
+        """Return a request with the cookies for its URL, and those in it that no step replaced or removed."""
+        host, secure = server_name(request.url.host), request.url.secure
+        known = {
+            (place, name): pair
+            for (place, name), (pair, over_tls) in self._set.items()
+            if (host == place or (place[0] == "." and f".{host}".endswith(place))) and secure >= over_tls
+        }
+        names = {name for _, name in known}
+        given = b";".join(values_of(request.headers, "cookie")).split(b";")
+        kept = [each.strip() for each in given if each.partition(b"=")[0].strip() not in names]
+        whole = b"; ".join(filter(None, [*kept, *known.values()]))
         others = without_fields(request.headers, ["cookie"])
-        whole = b"; ".join([*values_of(request.headers, "cookie"), *added])
-        return request._replace(headers=(*others, ("Cookie", whole)))
+        return request._replace(headers=(*others, *([("Cookie", whole)] if whole else [])))
 
 
 def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
@@ -7410,17 +7378,11 @@ def step_findings(step: Step) -> tuple[Finding, ...]:
     return tuple(sorted(made, key=lambda found: -found.cost_us))
 
 
-def cookies_text(run: Run, url: Url) -> str:
-    """Name the cookies that the redirects of a run set, and what keeps each from going to a URL."""
-    names = {}
-    for step in run.steps:
-        for line in values_of(step.response.headers if step.response else (), "set-cookie"):
-            cookie = read_cookie(line, step.request.url)
-            if cookie:
-                why = cookie.obstacle(url)
-                names[cookie.name] = f"{cookie.name} (not sent back: {why})" if why else cookie.name
-    listed = clip(list_first(list(names.values()), 3), MAX_FOREIGN)
-    return f"; its redirects set cookies: {listed}" if names else ""
+def cookies_text(run: Run) -> str:
+    """Name the cookies that the redirects of a run set."""
+    set_by = (cookie_names(step.response.headers, "set-cookie") for step in run.steps if step.response)
+    names = list(dict.fromkeys(name for found in set_by for name in found))
+    return f"; its redirects set cookies: {clip(list_first(names, 3), MAX_FOREIGN)}" if names else ""
 
 
 def loop_text(run: Run) -> str:
@@ -7434,7 +7396,7 @@ def loop_text(run: Run) -> str:
         first = seen.setdefault(asked, step.number)
         led_astray = step.error and step.error.kind == "redirect"  # nothing was asked for it
         if first < step.number and not led_astray:
-            return f"; step {step.number} asks what step {first} asked: a loop{cookies_text(run, asked[1])}"
+            return f"; step {step.number} asks what step {first} asked: a loop{cookies_text(run)}"
     return "; the last step redirects again" if run.limit_reached else ""
 
 

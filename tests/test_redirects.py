@@ -173,9 +173,13 @@ LONG = "x" * 4096
     ("cookies", "given", "sent"),
     [
         (["id=1; Path=/", "b=2"], [], ["id=1; b=2"]),
-        (["id=1; Path=/"], ["-b", "id=mine"], ["id=mine"]),
-        (["id=1", "id=2; path=", "id=3;Path=/end", "id=4; Path=/en", "id=5; Path=/end/"], [], ["id=2; id=3"]),
-        (["id=1; Path=/", "b=2; Path=/", "id=; Path=/; Max-Age=0"], [], ["b=2"]),
+        (["id=1"], ["-b", "id=mine"], ["id=1"]),
+        (["id=1; Max-Age=9"], ["-b", "a=b; id=mine;c=d"], ["a=b; c=d; id=1"]),
+        (["id=; Max-Age=0"], ["-H", "Cookie: x; id=mine"], ["x"]),
+        (["id=; expires=Thu, 01-Jan-1970 00:00:01 GMT"], ["-b", "id=mine"], []),
+        (["id=1; Domain=other.test", "ID=2"], ["-b", "id=mine"], ["id=mine; ID=2"]),
+        (["id=1", "id=2; path=", "id=3;Path=/elsewhere"], [], ["id=3"]),
+        (["id=1", "b=2; Path=/", "id=; Max-Age=0"], [], ["b=2"]),
         (["id=1; Max-Age", "b=2; Max-Age=-1", f"c=3; Max-Age={'9' * 400}"], [], ["id=1; c=3"]),
         (["id=1; Expires=Wed, 21-Oct-2015 07:28:00 GMT; Max-Age=1"], [], ["id=1"]),
         (
@@ -184,61 +188,72 @@ LONG = "x" * 4096
             ["b=2"],
         ),
         (["id=1; Expires=0", "b=2; Expires=Wed, 99 Oct 2015 07:28:00 GMT"], [], ["id=1; b=2"]),
-        (["id=1; Secure", "b=2; Domain=other.test", "c=3; Domain=0.0.1"], [], []),
+        (["id=1; Secure", "b=2; Domain=other.test", "c=3; Domain=0.0.1", "d=4; SECURE=x"], [], []),
         (
-            ["__Host-id=1; Path=/", "__Secure-id=1", "__host-id=1; Secure; Path=/", "__Host=1"],
+            ["id=1; Domain=127.0.0.1", "__Host-id=2", "=3", "4", ";", "a=b=c"],
             [],
-            ["__Host=1"],
+            ["id=1; __Host-id=2; a=b=c"],
         ),
-        ([f"id=1; x={LONG}; Secure"], [], []),  # too long for its attributes to be known
-        ([f"id={LONG}", f"b={LONG[4:]}", "a\tb=1"], [], [f"b={LONG[4:]}; a\tb=1"]),
-        ([f"{number}=1" for number in range(60)], [], ["; ".join(f"{number}=1" for number in range(50))]),
+        ([f"id=1; x={LONG}", f"id={LONG}", f"b={LONG[4:]}", "a\tb=1"], [], [f"b={LONG[4:]}; a\tb=1"]),
+        ([f"{n}=1" for n in range(120)], [], ["; ".join(f"{n}=1" for n in range(100))]),
         (["\xff=\xfe"], [], ["\xff=\xfe"]),
     ],
 )
-def test_the_cookies_that_a_step_sets_go_back_as_a_browser_sends_them(call_tool, cookies, given, sent):
+def test_the_cookies_that_a_step_sets_go_back_in_place_of_those_that_were_given(
+    call_tool, cookies, given, sent
+):
     with http_server({"/start": setting("/end", *cookies), "/end": Reply()}) as server:
         assert follow(call_tool, server, *given)[0].code == 0
         first, second = server.requests
-    assert first.values("Cookie") == given[1:]
+    assert first.values("Cookie") == [given[1].removeprefix("Cookie: ")] if given else [[]]
     assert second.values("Cookie") == sent
+
+
+def test_a_login_page_replaces_and_removes_what_was_given_until_the_end_of_the_chain(call_tool):
+    routes = {
+        "/start": setting("/login", "session=; Max-Age=0"),
+        "/login": setting("/home", "session=new; Path=/login"),
+        "/home": redirect("/end"),
+        "/end": Reply(),
+    }
+    with http_server(routes) as server:
+        for _ in range(2):  # each chain begins anew
+            assert follow(call_tool, server, "-b", "session=old; lang=en")[0].code == 0
+        sent = [request.values("Cookie") for request in server.requests]
+    after = ["lang=en; session=new"]
+    assert sent == [["session=old; lang=en"], ["lang=en"], after, after] * 2
 
 
 def test_a_cookie_goes_to_the_hosts_of_its_domain_and_over_tls_where_it_says_so(call_tool, tls):
     def place(name, path):
         return server.url(path, host=name)
 
-    hop = ["id=1; Path=/", "all=2; Domain=.A.test; Path=/", "tld=3; Domain=test", "down=4; Domain=c.b.a.test"]
-    safe = [
-        "safe=5; Secure; Path=/",
-        "__Host-h=6; Secure; Path=/",
-        "__Secure-s=7; Secure; Domain=a.test; Path=/",
-    ]
-    bad = ["__Host-d=1; Secure; Path=/; Domain=b.a.test", "__Host-p=1; Secure", "__Secure-i=1"]
+    hop = ["id=1", "all=2; Domain=.A.test", "tld=3; Domain=test", "down=4; Domain=c.b.a.test"]
+    safe = ["safe=5; Secure", "wide=6; Secure; Domain=a.test", "own=7; Domain=b.a.test"]
     routes = {
-        "/start": lambda request: setting(place("a.test", "/there"), *hop, *safe, *bad),
-        "/there": lambda request: setting(
-            place("b.a.test", "/end"), "at=a; Path=/", "all=8; Domain=a.test; Path=/"
-        ),
-        "/end": Reply(),
+        "/start": lambda _: setting(place("a.test", "/there"), *hop, *safe),
+        "/there": lambda _: setting(place("b.a.test", "/end"), "at=a", "all=8; Domain=a.test"),
+        "/end": lambda _: setting(plain.url("/plain", host="b.a.test"), "safe=9; Secure", "mine="),
+        "/plain": Reply(),
     }
-    with http_server(routes, tls=tls) as server:
-        names = ("a.test", "b.a.test")
-        options = [word for name in names for word in ("--resolve", f"{name}:{server.port}:127.0.0.1")]
-        assert call_tool("-L", "-k", "--compact", *options, place("b.a.test", "/start")).code == 0
-        assert [request.values("Cookie") for request in server.requests] == [
-            [],
-            ["all=2; __Secure-s=7"],
-            ["id=1; safe=5; __Host-h=6; all=8; __Secure-s=7"],
+    with http_server(routes, tls=tls) as server, http_server(routes) as plain:
+        names = [(name, at.port) for name in ("a.test", "b.a.test") for at in (server, plain)]
+        options = [word for name, port in names for word in ("--resolve", f"{name}:{port}:127.0.0.1")]
+        words = ["-L", "-k", "--compact", "-b", "mine=0", *options, place("b.a.test", "/start")]
+        assert call_tool(*words).code == 0
+        assert [request.values("Cookie") for request in [*server.requests, *plain.requests]] == [
+            ["mine=0"],
+            ["all=2; wide=6"],
+            ["id=1; all=8; safe=5; wide=6; own=7"],
+            ["id=1; all=8; own=7; mine="],
         ]
 
 
-def test_a_loop_that_goes_on_all_the_same_names_the_cookies_and_what_keeps_them_back(call_tool):
+def test_a_loop_that_goes_on_all_the_same_names_the_cookies_that_its_redirects_set(call_tool):
     cookies = ["seen=hunter2", "lang=en; Path=/other", "tz=1; Secure", "a=1; Domain=other.test"]
     with http_server({"/start": setting("/start", *cookies)}) as server:
         result, _ = follow(call_tool, server)
-    names = "seen, lang (not sent back: Path), tz (not sent back: Secure), …"
-    said = f"step 2 asks what step 1 asked: a loop; its redirects set cookies: {names}"
+    said = "step 2 asks what step 1 asked: a loop; its redirects set cookies: seen, lang, tz, …"
     assert result.code == 47 and "hunter2" not in result.out + result.err
     assert f"Stopped after 10 redirects; {said} (exit 47)" in flat(result.err)
 
