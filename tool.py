@@ -272,6 +272,8 @@ MAX_INTERIM = 100
 MAX_CHAIN = 100  # certificates of a server; OpenSSL takes 100 KiB of them
 MAX_IDLE = 100  # records or frames that are read of an idle connection: tickets, settings, pings
 MAX_HTTP2_CHATTER = 1000  # frames without a body (SETTINGS, PING); four more for each KiB of the bodies
+MAX_UNANSWERED = 1000  # of them, while the other side does not read our answers
+MAX_LATE_REQUESTS = 3  # for a client certificate after the handshake, on one connection
 MAX_FILE = 16 << 20  # that an option names, but for a body
 MAX_BODY = 1 << 30  # bytes of a request's body from a file
 MAX_DECODED = 4 << 20  # bytes of it that are decoded, to tell its type: as JSON they take 30 times as much
@@ -3842,6 +3844,7 @@ class TlsStream(Stream):
         self._rest = 0  # bytes of the newest record that are still to come, once its header is whole
         self._cut = 0  # bytes of its header that have come, while it is not
         self._plain: bytes | memoryview = b""  # what is still to be encrypted
+        self._late_requests = 0  # for a client certificate, after the handshake
         self.answered = 0  # when the other side's flight came that ended the handshake, 0 if ours did
         self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -3923,7 +3926,7 @@ class TlsStream(Stream):
     def _decrypt(self, view: memoryview) -> int | None:
         """Decrypt one record, or in bulk all that came; 0 after close_notify, None when more must come. An
         error after some records is raised by the next call: OpenSSL says it only once. Raises NetworkError
-        where a certificate is asked for, which HTTP/2 forbids.
+        where a certificate is asked for, which HTTP/2 forbids, or too often.
         """
         if self._failure:
             raise self._failure
@@ -3939,9 +3942,13 @@ class TlsStream(Stream):
             pass
         except ssl.SSLError as error:
             self._failure = error
+        asked = self.tap.happened[noted:].count("wanted")
+        self._late_requests += asked
         # RFC 9113 section 9.2.3. Our answer is in memory still, and never leaves.
-        if len(self.tap.happened) > noted and self.alpn == "h2":
+        if asked and self.alpn == "h2":
             raise broken_http2("it asked for a client certificate after the handshake")
+        if asked and self._late_requests > MAX_LATE_REQUESTS:
+            raise protocol_error("the server asked for a client certificate again and again")
         if self._failure and not count:
             raise self._failure
         return count if count or ended else None
@@ -4817,6 +4824,7 @@ class Http2Connection(Reader):
         self._initial_window = INITIAL_WINDOW  # of a stream
         self._consumed = 0  # bytes of DATA for which no credit was returned
         self._own = b""  # frames of our own that are still to be sent
+        self.unanswered = 0  # frames that h2 took since all that it had to send was sent
 
     def _unpack_fields(self, block: bytes, raw: bool) -> list[Any]:
         """Unpack a header section without blanks around values: h2 refuses them (RFC 9113 section 8.2.1), but
@@ -4844,7 +4852,7 @@ class Http2Connection(Reader):
     def outgoing(self) -> bytes:
         """Return all frames that are still to be sent, without DATA."""
         frames: bytes = self._own + self.h2.data_to_send()
-        self._own = b""
+        self._own, self.unanswered = b"", 0
         return frames
 
     def return_credit(self, size: int) -> None:
@@ -5027,6 +5035,9 @@ class Http2Exchange(Exchange):
     def _give_h2(self, kind: int, flags: int, frame: bytes) -> None:
         """Have h2 take a frame; raises NetworkError if it refuses it."""
         interim, final, ended = self.reader.events
+        self.reader.unanswered += 1
+        if self.reader.unanswered > MAX_UNANSWERED:
+            raise protocol_error("the server does not read the answers to its HTTP/2 frames", HTTP2_HINT)
         try:
             events, refusal = self.reader.h2.receive_data(frame), ""
         except MemoryError:

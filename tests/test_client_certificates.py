@@ -185,6 +185,29 @@ def test_a_certificate_is_shown_to_a_server_that_asks_once_it_knows_the_path(aut
     assert step["network"]["client_cert"] is True
 
 
+def test_a_server_that_asks_without_end_is_answered_three_times(authority, holder):
+    asked = []
+
+    def script(peer: Peer) -> None:
+        peer.read_request()
+        peer.sock.setblocking(False)
+        while len(asked) < 10:
+            peer.sock.verify_client_post_handshake()
+            asked.append(None)
+            peer.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+            select.select([peer.sock], [], [], PATIENCE)
+            with contextlib.suppress(ssl.SSLWantReadError):
+                if not peer.sock.recv(1):
+                    return
+
+    context = asking(authority)
+    context.post_handshake_auth = True
+    with scripted(script, tls=context) as server:
+        step = failure(here(*options(authority, holder), "-m", "10", server.url()), "protocol")
+    assert len(asked) == 4 and step["network"]["client_cert"] is True
+    assert "asked for a client certificate again and again" in step["error"]["message"]
+
+
 # --- shown to nobody else --------------------------------------------------------------------------
 
 

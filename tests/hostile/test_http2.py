@@ -169,6 +169,13 @@ HPACK += [
 
 FLOODS = [
     endless("PING", b"", PINGED * 500),
+    endless(
+        "a body with PINGs whose answers nobody reads",
+        head(),
+        (frame(DATA, b"x" * 1024) + PINGED * 3) * 100,
+        status=200,
+        says="answers",
+    ),
     endless("SETTINGS", b"", settings() * 500),
     endless("103", b"", head(field(b":status", b"103")) * 500, says="interim", phase="wait"),
     endless("DATA", head(), frame(DATA, b"x" * 16384), "timeout"),
