@@ -488,7 +488,7 @@ oauth_signature assertion SAML-Assertion authorization user[password] user%5Bpas
 sig%5B%5D to%6Ben pass%77ord%5B0%5D key[a][] app_key private-key subscription-key
 """.split()
 OPEN = """
-id ids[] keys sort_key key_id access_key_id zip_code codes author sign design passenger bypass page
+id ids[] keys zip_code codes author sign design passenger bypass page
 """.split()
 
 
