@@ -721,24 +721,14 @@ class Metric(NamedTuple):
     description: str | None
 
 
-class CacheUse(NamedTuple):
-    """What a response says of the caches that it came through; `source` is the field that said so."""
-
-    status: str | None
-    age_s: int | None
-    via: str | None
-    source: str
-
-
 class Response(NamedTuple):
-    """A response; what it claims of itself, `server_timings` and `cache`, is read when a step is finished."""
+    """A response; `server_timings` is read when a step is finished."""
 
     status: int
     reason: str
     http_version: str
     headers: tuple[Header, ...]
     server_timings: tuple[Metric, ...] = ()
-    cache: CacheUse | None = None
 
     def get(self, name: str) -> str | None:
         """Return the first value of a header field, None when it is absent."""
@@ -1237,7 +1227,6 @@ OWN_TEXT = {
     "Certificate": ("sha256",),
     "TlsInfo": ("version", "cipher", "alpn"),
     "Response": ("http_version",),
-    "CacheUse": ("source",),
     "Resolver": ("servers",),
 }
 
@@ -4407,14 +4396,11 @@ def tunnel_head(request: Request, proxy: Proxy) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 16c. Claims. What a response says of its server's times (Server-Timing, W3C) and of caches.
+# 16c. Claims. What a response says of its server's times (Server-Timing, W3C).
 # A string (RFC 9110 section 5.6.4) may hold commas and semicolons. One that is not closed ends with the text.
 STRING = r'"((?:[^"\\]+|\\.)*)'
 METRIC = rf'(?s)[\s,]*([^",;]*)((?:[^",]+|{STRING}"?)*)'  # its name, and its parameters
 PARAMETER = rf'(?s);([^=;"]*)(?:=[ \t]*(?:{STRING}|([^;]*)))?'
-# Nearest first: a CDN may keep an X-Cache that was written long ago, by what lies behind it.
-CACHE_FIELDS = ("Cache-Status", "CF-Cache-Status", "X-Cache")
-CACHE_WORD = "(?i)(?<![a-z])(hit|miss|stale|expired|revalidated|updating|bypass|dynamic|pass)(?![a-z])"
 
 
 def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
@@ -4433,27 +4419,6 @@ def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
             except ValueError:
                 pass  # it is no finite number from 0
             yield Metric(metric[1].strip(), duration, said.get("desc") or None)
-
-
-def cache_word(lines: Sequence[bytes]) -> str | None:
-    """Return what the nearest cache says, the last of a list: 'NAME; hit' (RFC 9211), 'TCP_MEM_HIT'."""
-    last = decode(b"".join(lines[-1:])).rpartition(",")[2]
-    found = re.search(CACHE_WORD, last.partition(";")[2] or last)
-    return found[1].lower() if found else None
-
-
-def read_cache(headers: Sequence[Header]) -> CacheUse | None:
-    """Return what a response says of caches, None when it speaks of none."""
-    lines = {name: values_of(headers, name.lower()) for name in (*CACHE_FIELDS, "Age", "Via")}
-    # RFC 9111 section 5.1: the first value counts.
-    age = parse_digits(b",".join(lines["Age"]).partition(b",")[0].strip())
-    if age is None:
-        lines["Age"] = []
-    words = {name: cache_word(lines[name]) for name in CACHE_FIELDS}
-    spoke = [name for name in words if words[name]] or [name for name in lines if any(lines[name])]
-    if not spoke:
-        return None
-    return CacheUse(words.get(spoke[0]), age, ", ".join(map(decode, lines["Via"])) or None, spoke[0])
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5864,9 +5829,8 @@ def shown_response(response: Response, secrets: Secrets) -> Response:
         return mask_location(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     headers = tuple((name, shown(name, value)) for name, value in response.headers)
-    metrics = tuple(islice(read_metrics(headers), MAX_METRICS))
-    server_timings, cache_use = masked((metrics, read_cache(headers)), secrets)
-    return response._replace(headers=headers, server_timings=server_timings, cache=cache_use)
+    metrics = masked(tuple(islice(read_metrics(headers), MAX_METRICS)), secrets)
+    return response._replace(headers=headers, server_timings=metrics)
 
 
 MAX_SHOWN = 64 * 1024  # bytes of header fields: masking takes 40 ms at the most, between two steps
@@ -6482,8 +6446,6 @@ def traits_of(step: Step) -> dict[str, str]:
     headers = response.headers if response else ()
     short = islice((header for header in headers if is_trait(*header)), MAX_TRAITS)
     traits = {name.lower(): decode(value) for name, value in short}
-    if response and response.cache and response.cache.status:
-        traits["cache"] = response.cache.status
     if step.good:  # an error page has a size of its own
         traits["body size"] = size_text(step.body_bytes)
     return {**traits, **step.facts, **({"family": family_of(ip)} if ip else {})}
@@ -8035,7 +7997,6 @@ def response_document(step: Step) -> dict[str, Any] | None:
         "headers": header_list(response.headers),
         "interim": list(step.interim),
         "server_timing": [metric._asdict() for metric in step.server_timings],
-        "cache": response.cache and response.cache._asdict(),
     }
 
 
@@ -8845,14 +8806,14 @@ def network_rows(step: Step) -> Iterator[Row]:
         yield "Path", f"round trip {network.rtt_us / 1000:.2f} ms{again}"
 
 
+CACHE_FIELDS = ("cache-status", "cf-cache-status", "x-cache", "age", "via")
+
+
 def claim_rows(response: Response) -> Iterator[Row]:
     """Show what the response says of itself; nothing of it was measured."""
-    use = response.cache
-    if use:
-        age = "" if use.age_s is None else f"age {use.age_s} s"
-        via = f"via {clip(use.via, MAX_FOREIGN)}" if use.via else ""
-        words = ", ".join(filter(None, (use.status, age, via))) or "not said"
-        yield "Cache", f"{words} ({use.source})"
+    said = [f"{name}: {decode(value)}" for name, value in response.headers if name.lower() in CACHE_FIELDS]
+    if said:
+        yield "Cache", clip("; ".join(said), MAX_FOREIGN)
     for metric in longest_first(response.server_timings):
         words = clip(metric.name, MAX_FOREIGN)
         if metric.duration_ms is not None:
@@ -9192,16 +9153,6 @@ def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
         yield reading_row(finding, often_text(costs, summary, report))
 
 
-def varying(summary: Summary) -> dict[str, collections.Counter[str]]:
-    """Return by row how often a server showed what, where that is not always the same."""
-    shown: dict[str, collections.Counter[str]] = {}
-    for step in summary.answered:
-        server = step.response and step.response.get("server")
-        for name, value in {**step.facts, **({"server": server} if server else {})}.items():
-            shown.setdefault(name.capitalize(), collections.Counter())[value] += 1
-    return {label: count for label, count in shown.items() if len(count) > 1}
-
-
 def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Block]:
     """Show the runs of one step together."""
     url, *more = summary.urls
@@ -9211,13 +9162,7 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
     yield Span(series_title(summary, report), "bad" if odd else "")
     used = summary.used
     if used:
-        counts = varying(summary)  # what varies is told in numbers, all else as the newest run has it
-        rows = [*network_rows(used[-1]), *response_rows(used[-1], report.options.include)]
-        rows = [row for row in rows if row[0] not in counts]
-        for label, count in counts.items():
-            values = [f"{value} ×{often}" for value, often in count.most_common()]
-            rows.append((label, list_first(values)))
-        yield Fields(rows)
+        yield Fields([*network_rows(used[-1]), *response_rows(used[-1], report.options.include)])
         yield from spread_blocks(summary)
         yield Fields(over_time_rows(used if used[0].good else [], width))
     yield Fields(series_rows(summary, report))

@@ -83,5 +83,4 @@ def test_the_response_is_recorded():
         "location": "/elsewhere",
         "interim": [],
         "server_timing": [],
-        "cache": None,
     }

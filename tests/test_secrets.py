@@ -553,7 +553,7 @@ def test_a_credential_of_the_query_is_masked_where_the_server_repeats_it(call_to
 
 # --- by construction ------------------------------------------------------------------------------
 
-OF_A_STEP = "Step Network Attempt Peer TlsInfo Certificate Response Metric CacheUse Evidence Resolver".split()
+OF_A_STEP = "Step Network Attempt Peer TlsInfo Certificate Response Metric Evidence Resolver".split()
 PLANTED = secret("planted")
 
 

@@ -400,14 +400,6 @@ def test_a_reading_of_a_series_has_its_runs_the_median_and_the_worst(call_tool, 
     assert f"Reading wait, {often}: the server, or what is behind it, took " in flat(result.out)
 
 
-def test_the_header_of_a_series_counts_what_differs_and_has_the_rest_once(call_tool):
-    old, new = (Reply(headers=[("Server", name)]) for name in ("old", "new"))
-    with http_server({"/": every(old, old, old, new)}) as server:
-        out = call_tool("--count", "12", *QUICK, server.url()).out
-    assert re.search("^  Server +old ×9, new ×3$", out, re.M)
-    assert out.count("  Address      127.0.0.1 (IPv4)") == 1
-
-
 def weight(value, seen):
     """Return the bytes of a record and of all that it holds, but for the objects that were seen before."""
     if id(value) in seen or isinstance(value, (range, type(None))):
