@@ -271,9 +271,8 @@ MAX_HEADER_BYTES = 1 << 20
 MAX_INTERIM = 100
 MAX_CHAIN = 100  # certificates of a server; OpenSSL takes 100 KiB of them
 MAX_IDLE = 100  # records or frames that are read of an idle connection: tickets, settings, pings
-MAX_HTTP2_CHATTER = 1000  # frames without a body (SETTINGS, PING); four more for each KiB of the bodies
-MAX_UNANSWERED = 1000  # of them, while the other side does not read our answers
 MAX_LATE_REQUESTS = 3  # for a client certificate after the handshake, on one connection
+MAX_UNSENT = 256 * 1024  # bytes of answers to HTTP/2 frames that the other side does not take
 MAX_FILE = 16 << 20  # that an option names, but for a body
 MAX_BODY = 1 << 30  # bytes of a request's body from a file
 MAX_DECODED = 4 << 20  # bytes of it that are decoded, to tell its type: as JSON they take 30 times as much
@@ -4632,19 +4631,18 @@ class Http1Exchange(Exchange):
 
 # ---------------------------------------------------------------------------------------------------------
 # 18a. HTTP/2, connections (RFC 9113). Http2Connection says which frames go to h2, and which are read here.
-DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0x0, 0x1, 0x3, 0x4, 0x7, 0x8, 0x9
+DATA, HEADERS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0x0, 0x1, 0x7, 0x8, 0x9
 END_STREAM, END_HEADERS, PADDED = 0x1, 0x4, 0x8  # flags of frames
 MAX_FRAME = 16384  # bytes of a payload, unless SETTINGS allow more (section 4.2)
-INITIAL_WINDOW, MAX_WINDOW = 65535, (1 << 31) - 1  # RFC 9113 section 6.9
+INITIAL_WINDOW = 65535  # bytes (section 6.9.2)
 # | length, 3 bytes | kind, 1 | flags, 1 | stream, 4 | (section 4.1): length and kind are one number here.
 FRAME_HEADER = struct.Struct(">IBI")
 
 
-def http2_error(payload: bytes) -> str:
+def http2_error(code: int) -> str:
     """Name an error by its number (RFC 9113 section 7)."""
     from h2.errors import ErrorCodes
 
-    code = int.from_bytes(payload, "big")
     return ErrorCodes(code).name if code in set(ErrorCodes) else f"error {code}"
 
 
@@ -4689,11 +4687,6 @@ def parse_http2_status(fields: Iterable[tuple[bytes, bytes]]) -> int:
     return int(status)
 
 
-def frame_header(length: int, kind: int, flags: int, stream: int) -> bytes:
-    """Return the nine bytes before a payload: see FRAME_HEADER."""
-    return FRAME_HEADER.pack(length << 8 | kind, flags, stream)
-
-
 def read_frame_header(data: bytes) -> tuple[int, int, int, int]:
     """Return the length, kind, flags and stream of a frame from its first nine bytes."""
     first, flags, stream = FRAME_HEADER.unpack_from(data)
@@ -4727,7 +4720,7 @@ def import_h2() -> bool:
 
 def read_packed_integer(data: memoryview, bits: int) -> tuple[int, int]:
     """Return an integer of HPACK and how many bytes it took (RFC 7541 section 5.1). Raises IndexError where
-    none ends within 10 bytes: hpack 4.0 takes a minute for a megabyte of them.
+    none ends within 10 bytes: hpack before 4.2 takes a minute for a megabyte of them.
     """
     most = (1 << bits) - 1
     number = data[0] & most
@@ -4741,31 +4734,23 @@ def read_packed_integer(data: memoryview, bits: int) -> tuple[int, int]:
 
 
 class Http2Connection(Reader):
-    """An HTTP/2 connection: what holds from one request to the next. Its frames are h2's or our own:
+    """An HTTP/2 connection: what holds from one request to the next. All that is sent is h2's, but for the
+    credit of a body. Of what comes, h2 unpacks and checks fields, answers SETTINGS and PING, keeps the
+    windows and refuses what breaks the rules. Two kinds of frames are read here:
 
-        we send                              the server sends
-        h2   preface, SETTINGS               h2   SETTINGS
-        h2   WINDOW_UPDATE 0                 h2   SETTINGS ACK
-        h2   HEADERS 1                       own  WINDOW_UPDATE 0, WINDOW_UPDATE 1
-        own  DATA 1, DATA 1 END_STREAM       h2   HEADERS 1, CONTINUATION 1
-        h2   SETTINGS ACK                    own  DATA 1, DATA 1
-        h2   PING ACK                        h2   PING
-        own  WINDOW_UPDATE 0 and 1           own  DATA 1 END_STREAM (or RST_STREAM 1), GOAWAY
-
-    Our own are those that come by the thousand, because h2 takes several times as long for them, and
-    RST_STREAM and GOAWAY, because h2 refuses what may follow them. All others are h2's: it packs, unpacks and
-    checks fields, answers SETTINGS and PING, and refuses what breaks the rules. Frames of our own that break
-    them go to h2 too: with a wrong length, on a stream that never was, within a header section.
+        DATA      comes by the thousand, and h2 takes several times as long for it. It goes to h2 where it
+                  breaks the rules: on another stream, before or within a header section
+        GOAWAY    h2 refuses whatever follows it, though it may be the rest of the answer
     """
 
     def __init__(self) -> None:
         from h2.config import H2Configuration
         from h2.connection import H2Connection
-        from h2.events import InformationalResponseReceived, ResponseReceived, StreamEnded
+        from h2.events import InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset
         from h2.settings import SettingCodes, Settings
 
         super().__init__()
-        self.events = (InformationalResponseReceived, ResponseReceived, StreamEnded)
+        self.events = (InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset)
         # The user's fields go out as they were given, and what comes back stays as it came, in bytes.
         self.h2 = H2Connection(H2Configuration(header_encoding=False, validate_outbound_headers=False))
         room = MAX_HEADER_BYTES + 32 * MAX_HEADER_LINES  # HPACK adds 32 to the size of each field
@@ -4783,16 +4768,10 @@ class Http2Connection(Reader):
         self.h2.initiate_connection()
         # SETTINGS widen the windows of streams alone (RFC 9113 section 6.9.2).
         self.h2.increment_flow_control_window(HTTP2_WINDOW - INITIAL_WINDOW)
-        self.newest_stream = 0  # the stream that was opened last
-        # Bytes that may be sent, of the connection (0) and of that stream (section 5.2): below 0 where
-        # SETTINGS made the window smaller.
-        self.window = {0: INITIAL_WINDOW}
         self.in_block = False  # HEADERS came, but not yet the CONTINUATION that ends them
         self.goaway: NetworkError | None = None  # what GOAWAY said
-        self._initial_window = INITIAL_WINDOW  # of a stream
         self._consumed = 0  # bytes of DATA for which no credit was returned
-        self._own = b""  # frames of our own that are still to be sent
-        self.unanswered = 0  # frames that h2 took since all that it had to send was sent
+        self._unsent = bytearray()  # frames
 
     def _unpack_fields(self, block: bytes, raw: bool) -> list[Any]:
         """Unpack a header section without blanks around values: h2 refuses them (RFC 9113 section 8.2.1), but
@@ -4802,35 +4781,49 @@ class Http2Connection(Reader):
 
     def open_stream(self, fields: list[tuple[bytes, bytes]], ended: bool) -> int:
         """Queue a request's header section; return the number of its stream."""
-        self.newest_stream = self.h2.get_next_available_stream_id()
-        self.window = {0: self.window[0], self.newest_stream: self._initial_window}
-        self.h2.send_headers(self.newest_stream, fields, end_stream=ended)
-        return self.newest_stream
+        stream: int = self.h2.get_next_available_stream_id()
+        self.h2.send_headers(stream, fields, end_stream=ended)
+        return stream
 
     def close_stream(self, stream: int, whole: bool) -> None:
         """Have h2 forget a stream whose DATA it did not see; tell the server where a body was not `whole`."""
-        self._own = self.outgoing()
-        if self.h2.streams[stream].closed:  # neither side has sent DATA, so h2 has seen both ends
+        self._unsent += self.h2.data_to_send()
+        if self.h2.streams[stream].closed:  # the answer had no DATA, so h2 has seen both ends
             return
         self.h2.reset_stream(stream)
         reset = self.h2.data_to_send()
         if not whole:
-            self._own += reset
+            self._unsent += reset
 
     def outgoing(self) -> bytes:
-        """Return all frames that are still to be sent, without DATA."""
-        frames: bytes = self._own + self.h2.data_to_send()
-        self._own, self.unanswered = b"", 0
+        """Return all frames that are still to be sent."""
+        frames = bytes(self._unsent + self.h2.data_to_send())
+        self._unsent.clear()
         return frames
 
-    def return_credit(self, size: int) -> None:
+    def take(self, frame: bytes) -> list[Any]:
+        """Have h2 take a frame; return its events. Raises NetworkError if it refuses it."""
+        try:
+            events, refusal = self.h2.receive_data(frame), ""
+        except MemoryError:
+            raise
+        except Exception as error:  # h2 and hpack fail in many ways on hostile input
+            refusal = library_words(error)
+        if refusal:  # raised here, it does not keep alive the error before, and what that holds
+            raise broken_http2(foreign(refusal))
+        self._unsent += self.h2.data_to_send()
+        if len(self._unsent) > MAX_UNSENT:
+            raise protocol_error("the server does not read the answers to its HTTP/2 frames", HTTP2_HINT)
+        return events
+
+    def return_credit(self, stream: int, size: int) -> None:
         """Let the other side send as much again as it sent (RFC 9113 section 6.9)."""
         self._consumed += size
         # Long before the window is used up, so that the sender never waits; but rarely.
         if self._consumed >= HTTP2_WINDOW // 4:
-            update = struct.pack(">I", self._consumed)
-            for stream in self.window:
-                self._own += frame_header(4, WINDOW_UPDATE, 0, stream) + update
+            for number in (0, stream):
+                self._unsent += FRAME_HEADER.pack(4 << 8 | WINDOW_UPDATE, 0, number)
+                self._unsent += struct.pack(">I", self._consumed)
             self._consumed = 0
 
     def skip_data(self, stream: int) -> int:
@@ -4849,18 +4842,6 @@ class Http2Connection(Reader):
         self._at = at
         return count * length
 
-    def widen(self, stream: int, increment: int) -> None:
-        """Take what a WINDOW_UPDATE or SETTINGS add to a window (RFC 9113 section 6.9)."""
-        self.window[stream] += increment
-        if self.window[stream] > MAX_WINDOW:
-            raise broken_http2(f"a flow-control window of more than {MAX_WINDOW} bytes")
-
-    def follow_settings(self) -> None:
-        """Follow SETTINGS that h2 took: they change the window of the stream (section 6.9.2)."""
-        initial = self.h2.remote_settings.initial_window_size
-        self.widen(self.newest_stream, initial - self._initial_window)
-        self._initial_window = initial
-
 
 # ---------------------------------------------------------------------------------------------------------
 # 18b. HTTP/2, one request and its response.
@@ -4876,7 +4857,6 @@ class Http2Exchange(Exchange):
         fields = http2_headers(self.request, self.headers)
         self.request_bytes = sum(len(name) + len(value) for name, value in fields) + len(self._body)
         self._stream = self.reader.open_stream(fields, not self._body)
-        self._chatter = 0
         self._headers_began = 0
         self._ended = self._given_up = False
         # How long (ns) used-up windows have held the body back, and since when one does so again, else 0.
@@ -4932,12 +4912,12 @@ class Http2Exchange(Exchange):
         return found
 
     def to_send(self) -> bytes:
-        """Return first all other frames, then as much of the body as the windows allow."""
-        frames = self.reader.outgoing()
-        if frames:
-            return frames
+        """Return all frames that are to be sent, with as much of the body as the windows allow."""
         if self._body:
-            return self._next_data()
+            self._send_body()
+        frames = self.reader.outgoing()
+        if frames or self._body:
+            return frames
         if self.log.sent is None and not self._given_up:
             self.log.sent = time.perf_counter_ns()
             if self._held[0]:
@@ -4946,21 +4926,18 @@ class Http2Exchange(Exchange):
             self.reader.stream.in_bulk = self.log.response is not None
         return b""
 
-    def _next_data(self) -> bytes:
-        """Put up to UPLOAD_PIECE bytes of the body into frames, no larger than the other side takes."""
-        left = min(len(self._body), UPLOAD_PIECE, *self.reader.window.values())
+    def _send_body(self) -> None:
+        """Give h2 up to UPLOAD_PIECE bytes of the body, in frames no larger than the other side takes."""
+        h2 = self.reader.h2
+        left = min(len(self._body), UPLOAD_PIECE, h2.local_flow_control_window(self._stream))
         if self.log.response is None and bool(self._held[1]) != (left <= 0):  # just used up, or widened
             now = time.perf_counter_ns()
             self._held = self.held_ns(now), now if left <= 0 else 0
-        parts: list[bytes | memoryview] = []
         while left > 0:
-            size = min(left, self.reader.h2.max_outbound_frame_size)
+            size = min(left, h2.max_outbound_frame_size)
             chunk, self._body = self._body[:size], self._body[size:]
-            parts += (frame_header(size, DATA, 0 if self._body else END_STREAM, self._stream), chunk)
+            h2.send_data(self._stream, chunk, end_stream=not self._body)
             left -= size
-            for stream in self.reader.window:
-                self.reader.window[stream] -= size
-        return b"".join(parts)
 
     def _read_frame(self) -> None:
         """Read one frame (RFC 9113 section 4.1) and take it, or give it to h2."""
@@ -4979,61 +4956,30 @@ class Http2Exchange(Exchange):
             return
         if kind == HEADERS and stream == self._stream:
             self._headers_began = began  # the first byte of the final response, unless this is a 1xx
-        self._count_chatter()
         payload = self.reader.exactly(length)
-        if self.reader.in_block or not self._take(kind, stream, payload):
-            self._give_h2(kind, flags, header + payload)
-
-    def _take(self, kind: int, stream: int, payload: bytes) -> bool:
-        """Take a frame that is our own; False for one of h2's."""
-        if kind == WINDOW_UPDATE and stream in self.reader.window and len(payload) == 4 and any(payload):
-            self.reader.widen(stream, int.from_bytes(payload, "big") & MAX_WINDOW)
-            return True
-        if kind in (DATA, WINDOW_UPDATE, RST_STREAM) and 0 < stream < self.reader.newest_stream:
-            return True  # late, for an earlier request (section 5.1, closed)
-        if kind == RST_STREAM and stream == self._stream and len(payload) == 4:
-            code = http2_error(payload)
-            hint = CUT_HINT if code == "NO_ERROR" else RESET_HINTS.get(code, CODE_HINT)
-            raise protocol_error(f"the server reset the HTTP/2 stream ({code})", hint)
-        if kind == GOAWAY and stream == 0 and len(payload) >= 8:
+        if kind == GOAWAY and stream == 0 and length >= 8 and not self.reader.in_block:
             self._go_away(payload)
-            return True
-        return False
-
-    def _give_h2(self, kind: int, flags: int, frame: bytes) -> None:
-        """Have h2 take a frame; raises NetworkError if it refuses it."""
-        interim, final, ended = self.reader.events
-        self.reader.unanswered += 1
-        if self.reader.unanswered > MAX_UNANSWERED:
-            raise protocol_error("the server does not read the answers to its HTTP/2 frames", HTTP2_HINT)
-        try:
-            events, refusal = self.reader.h2.receive_data(frame), ""
-        except MemoryError:
-            raise
-        except Exception as error:  # h2 and hpack fail in many ways on hostile input
-            refusal = library_words(error)
-        if refusal:  # raised here, it does not keep alive the error before, and what that holds
-            raise broken_http2(foreign(refusal))
-        for event in events:
-            if isinstance(event, interim):
-                if len(self.log.interim) == MAX_INTERIM:
-                    raise protocol_error(TOO_MANY_INTERIM)
-                self.log.interim += (parse_http2_status(event.headers),)
-            elif isinstance(event, final):
-                self._answer(event.headers)
-            elif isinstance(event, ended):
-                self._ended = True
-        if kind == SETTINGS:
-            self.reader.follow_settings()
+            return
+        for event in self.reader.take(header + payload):
+            self._follow(event)
         if kind in (HEADERS, CONTINUATION):
             self.reader.in_block = not flags & END_HEADERS
 
-    def _count_chatter(self) -> None:
-        """Count a frame without a body: an ordinary server sends a few, an attack thousands."""
-        self._chatter += 1
-        if self._chatter > MAX_HTTP2_CHATTER + (len(self.request.data) + self.log.received) // 256:
-            message = f"{self._chatter} HTTP/2 frames without a body came with one response"
-            raise protocol_error(message, HTTP2_HINT)
+    def _follow(self, event: Any) -> None:
+        """Do what an event of h2 calls for."""
+        interim, final, ended, reset = self.reader.events
+        if isinstance(event, interim):
+            if len(self.log.interim) == MAX_INTERIM:
+                raise protocol_error(TOO_MANY_INTERIM)
+            self.log.interim += (parse_http2_status(event.headers),)
+        elif isinstance(event, final):
+            self._answer(event.headers)
+        elif isinstance(event, ended):
+            self._ended = True
+        elif isinstance(event, reset) and event.stream_id == self._stream:
+            code = http2_error(event.error_code)
+            hint = CUT_HINT if code == "NO_ERROR" else RESET_HINTS.get(code, CODE_HINT)
+            raise protocol_error(f"the server reset the HTTP/2 stream ({code})", hint)
 
     def _count_data(self, length: int, flags: int) -> None:
         """Pass over a DATA frame (RFC 9113 section 6.1), and over those after it that came whole."""
@@ -5047,20 +4993,19 @@ class Http2Exchange(Exchange):
         self.reader.exactly(padding)  # counts as flow, not as body
         self._ended = bool(flags & END_STREAM)
         if not self._ended:
-            if not content:
-                self._count_chatter()
             if not wants_page(self.log):
                 more = self.reader.skip_data(self._stream)
             self.log.received += more
-        self.reader.return_credit(length + more)
+        self.reader.return_credit(self._stream, length + more)
 
     def _go_away(self, payload: bytes) -> None:
         """Fail where the server will not answer our stream (RFC 9113 section 6.8); else keep what it says."""
-        last, code = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF, http2_error(payload[4:8])
+        last, number = struct.unpack_from(">II", payload)
+        code = http2_error(number)
         words = f": {foreign(payload[8:])}" if payload[8:].strip() else ""
         message = f"the server closed the HTTP/2 connection ({code}{words})"
         self.reader.goaway = protocol_error(message, RESET_HINTS.get(code, CODE_HINT))
-        if last < self._stream:
+        if last & 0x7FFFFFFF < self._stream:
             raise self.reader.goaway
 
     def _answer(self, fields: Sequence[tuple[bytes, bytes]]) -> None:

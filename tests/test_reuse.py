@@ -421,18 +421,6 @@ def test_a_stream_without_an_answer_on_a_kept_connection_fails_and_is_not_repeat
 
 
 @h2
-def test_frames_of_another_stream_without_end_are_chatter(authority):
-    def instead(c, number, stream):
-        if number % 2 == 0:
-            c.send((c.headers(None, ("x-late", "1"), end=True) if number == 2 else c.window(1, 1)) * 1100)
-        return number % 2 == 0
-
-    steps, _ = framed(authority, 4, instead=instead, code=75)
-    assert statuses(steps) == [200, None] * 2
-    assert all("HTTP/2 frames without a body" in step["error"]["message"] for step in steps[1::2])
-
-
-@h2
 def test_the_end_of_an_earlier_stream_is_not_the_end_of_this_one(authority):
     """Trailers and DATA of it may still come (RFC 9113 section 5.1)."""
 
