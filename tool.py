@@ -6784,7 +6784,6 @@ LOSSY_QUEUE_US, LOSSY_QUEUE_SHARE = 20_000, 0.5  # by so much of a round trip, w
 FIRST_WINDOW = 10  # segments that a sender may send at once (RFC 6928)
 TIME_OUT_US = 200_000  # before Linux sends something again, at the least; twice as long each time
 UNIX_SEGMENT = 1460  # bytes, as on Ethernet: a unix socket has no segments of its own
-TLS12_TRIPS = 1.8  # round trips: TLS 1.2 took 2.03-2.17 of them, TLS 1.3 1.03-1.19
 SLOW_US = 50_000  # less may be computing
 SLOW_TRIPS = 2  # round trips; less may be one flight more
 ALL_OF_IT = 0.95  # of a wait: the rest of it needs no words
@@ -7003,23 +7002,6 @@ def losses(case: Case) -> Found:
         yield Finding("loss", phase, case.loss_cost(phase), "seen", text)
 
 
-def failed_address(case: Case) -> Found:
-    """Name the addresses that were tried in vain before the one that answered."""
-    attempts, winner = case.step.network.attempts, case.winner
-    failed = attempts[: attempts.index(winner)] if winner else ()
-    if not winner or not failed:
-        return
-    told = [
-        f"{ip} gave no answer for {time_text(us)}" if error == GIVEN_UP else f"{ip}: {error}"
-        for ip, us, error in failed
-    ]
-    text = f"{list_first(told, 3)}; {winner.ip} ({family_of(winner.ip)}) was used instead"
-    if GIVEN_UP in [attempt.error for attempt in failed]:
-        text += ": clients that do not race their addresses wait for the whole time-out"
-    cost = (case.evidence.connected_us or 0) - winner.duration_us
-    yield Finding("address_failed", "connect", cost, "seen", text)
-
-
 def other_family(case: Case, resolver: Resolver, what: str) -> str:
     """Say what may have become of the question for A or AAAA, and what tells; empty where both were answered,
     or one was not asked. `--vs` makes twenty rounds: for a long lookup it is not advised.
@@ -7098,14 +7080,6 @@ def slow_proxy(case: Case) -> Found:
         how = "did not" if error and error.phase == "connect" else "took this long to"
         text = f"the proxy {how} {task}; TCP to the proxy itself took {time_text(tcp_us)}"
         yield Finding("proxy", "connect", took, "seen", text + case.around)
-
-
-def old_tls(case: Case) -> Found:
-    """Find the round trip that a TLS before 1.3 takes more, where the time shows it."""
-    version = case.step.network.tls.version
-    if case.is_direct and version and version != "TLSv1.3" and case.tls >= TLS12_TRIPS * case.rtt:
-        text = f"{version.replace('v', ' ')} takes a round trip more than TLS 1.3 would"
-        yield Finding("tls12", "tls", case.rtt, "seen", text)
 
 
 def slow_tls(case: Case) -> Found:
@@ -7245,12 +7219,10 @@ def refusal_notes(step: Step, status: int) -> Iterator[str]:
 
 
 def step_notes(step: Step) -> Iterator[str]:
-    """Say what is odd about an answer, and what a client certificate may have to do with it."""
+    """Say what is odd about an answer, and that a client certificate is missing."""
     tls, status = step.network.tls, step.status or 0
     if tls.wanted and tls.client_cert is None and 400 <= status < 500:
         yield "the server asked for a client certificate, and none was given: --cert PATH"
-    if tls.client_cert and status in (400, 401, 403, 421):
-        yield "the client certificate of --cert was shown; the server refused the request"
     yield from step.notes
     yield from refusal_notes(step, status)
     url, location = step.request.url, (step.answer and step.answer.get("location")) or ""
@@ -7270,10 +7242,8 @@ def short_of_cpu(case: Case) -> Found:
 
 RULES = (
     losses,
-    failed_address,
     long_lookup,
     slow_proxy,
-    old_tls,
     slow_tls,
     held_back,
     slow_server,

@@ -24,14 +24,10 @@ from checks import check_document, flat
 from conftest import PATIENCE
 from inside import tool
 from laboratory import RTT, SMALL, Expected, Lab, by_id, costs, named, on_a_path
-from paths import ANY, FAR, OTHERS, Rule, silent
+from paths import ANY, FAR, OTHERS, Rule
 from relays import relay_proxy
 from samples import sample
 from servers import Peer, Reply, dns_server, http2_server, http_server, redirect, scripted
-
-HEALTHY = {"tls12", "upload"}
-"""What a healthy request may be said to be."""
-
 
 # --- one cause, one finding -----------------------------------------------------------------------
 
@@ -137,15 +133,6 @@ def test_a_cause_is_found(lab, cause):
 # --- addresses, proxies, lookups ------------------------------------------------------------------
 
 ADDRESSES = {"two.test": [OTHERS[0], FAR], "far.test": [FAR]}
-
-
-@on_a_path
-def test_an_address_that_is_silent_is_named(lab):
-    port = lab.start().http().rpartition(":")[2]
-    lab.way.name_servers(lab.serve(dns_server(ADDRESSES)).address)
-    lab.way.change(rules=silent(OTHERS[0]))
-    words = (f"{OTHERS[0]} gave no answer", f"{FAR} (IPv4) was used", "not race")
-    lab.finds(costs("address_failed", "seen", 250, *words), f"http://two.test:{port}/")
 
 
 @on_a_path
@@ -375,7 +362,7 @@ def test_the_waterfall_shows_the_costliest_first(lab):
         results.append(lab.run_tool(*files, url + "/", within=lab.way.near))
         return by_id(results[-1].json(lab.folder / "json")["steps"][0])
 
-    findings = lab.agree(lambda found: list(found) != ["server", "tls_slow", "tls12"], ask).values()
+    findings = lab.agree(lambda found: list(found) != ["server", "tls_slow"], ask).values()
     assert json.loads((lab.folder / "har").read_text())["log"]["entries"][0]["_findings"] == list(findings)
     shown = re.findall(r"Reading \w+, [\d.]+ ms: (.*?)(?= Reading|$)", flat(results[-1].out))
     assert shown == [finding["text"] for finding in findings]
@@ -398,27 +385,27 @@ def test_a_healthy_request_is_not_said_to_be_ill(lab, trip):
     urls = [lab.http(*replies), lab.http(*replies, tls=lab.tls()), lab.http(*replies, tls=lab.tls(**TLS_1_2))]
     for size in SIZES:
         for url in [*(f"{url}/{size}" for url in urls), http2.url(f"/?size={size}", FAR)]:
-            lab.misses(*KNOWN - HEALTHY, ask=lambda url=url: lab.read(url))
-            lab.misses(*KNOWN - HEALTHY, ask=lambda url=url: read_warm(lab, url))
+            lab.misses(*KNOWN - {"upload"}, ask=lambda url=url: lab.read(url))
+            lab.misses(*KNOWN - {"upload"}, ask=lambda url=url: read_warm(lab, url))
 
 
 @on_a_path
 def test_healthy_uploads_slow_lines_and_kept_connections_are_not_said_to_be_ill(lab):
     lab.start(0.02)
     url = lab.http(("/", SMALL), ("/body", LARGE))
-    lab.misses(*KNOWN - HEALTHY, ask=lambda: lab.read(*lab.upload(10_000_000), url + "/"))
+    lab.misses(*KNOWN - {"upload"}, ask=lambda: lab.read(*lab.upload(10_000_000), url + "/"))
     told = "sending 488.4 KB took 1.* Mbit/s, in round trips of 2.* ms"
     lab.agree(
         lambda found: set(found) != {"upload"} or not re.fullmatch(told, found["upload"]["text"]),
         lambda: lab.read(*lab.upload(500_000), url + "/"),
     )
     lab.way.change(rules=[Rule("down", "any", 0, "rate", 125_000)])
-    lab.misses(*KNOWN - HEALTHY, ask=lambda: lab.read(url + "/body"))
-    lab.misses(*KNOWN - HEALTHY, ask=lambda: read_warm(lab, url + "/body"))
+    lab.misses(*KNOWN - {"upload"}, ask=lambda: lab.read(url + "/body"))
+    lab.misses(*KNOWN - {"upload"}, ask=lambda: read_warm(lab, url + "/body"))
 
 
 KNOWN = set(
-    "address_failed resolver_timeout search_list slow_lookup tls12 tls_slow server http2_window tcp_window "
+    "resolver_timeout search_list slow_lookup tls_slow server http2_window tcp_window "
     "stalled proxy starved upload".split()
 )
 KNOWN |= {f"loss {phase}" for phase in ("connect", "tls", "wait")}
@@ -552,14 +539,9 @@ def row(*expected: str, like: Any = NOTHING, **known: Any) -> tuple[Any, set[str
 
 RECORDED = {
     "a far server": row(connect=40.9),
-    "a far server over TLS 1.2": row("tls12 40 ms", connect=40.4, tls=84.5, wait=40.7, version=TLS12),
+    "a far server over TLS 1.2": row(connect=40.4, tls=84.5, wait=40.7, version=TLS12),
     "a kernel that tells nothing": row(connect=40.9, wait=343.9, connected=None),
     "a lost SYN": row("loss connect 1052.7 ms", like=LOST_SYN, connect=1092.7, wait=40.8, xfer=104.3),
-    "an address that is silent": row(
-        "address_failed 250.6 ms",
-        connect=291.9,
-        attempts=attempts((OTHERS[0], 291.9, tool.GIVEN_UP), (FAR, 41.3, None)),
-    ),
     "a silent name server": row("resolver_timeout 5000 ms", like=RESOLVED, dns=5250),
     "one that answers more than 0.25 s later": row("slow_lookup 5250.1 ms", like=RESOLVED, dns=5250.1),
     "a time-out that ends early": row("resolver_timeout 9990 ms", like=RESOLVED, dns=9990),
@@ -747,13 +729,6 @@ def test_a_window_may_be_full_of_what_came_behind_a_lost_segment():
     known, _ = RECORDED["one whose reader was sent what it had"]
     step = recorded(**{**known, "answered": {**known["answered"], "duplicates": 7}})
     assert "slow to read, or what came behind a lost segment filled it" in str(tool.step_findings(step))
-
-
-def test_an_address_that_refused_is_named_without_a_word_of_waiting():
-    tried = attempts((OTHERS[0], 40.4, "connection refused"), (FAR, 41.2, None))
-    [failed] = tool.step_findings(recorded(connect=81.9, attempts=tried))
-    assert (failed.id, failed.cost_us) == ("address_failed", 40_700)
-    assert failed.text == f"{OTHERS[0]}: connection refused; {FAR} (IPv4) was used instead"
 
 
 def test_a_time_has_a_decimal_below_100_ms():
