@@ -67,7 +67,7 @@ that a hostile server can do:
     looks at files  5, 8, 9, 12, 30
     changes files   30
     environment     30; what it holds is passed to 7, 8, 9, 13, 15, 29
-    threads         5
+    threads         5, 13
     signals         30, and 1 during the imports
     processes       1, 30: none but this one is started or ended
     evaluates code  nowhere
@@ -77,8 +77,8 @@ Three rules:
 2. One direction. argv -> Options -> Request -> Step -> Run -> Report -> text, JSON, HAR, exit code.
    Records do not change; no section hands anything back to an earlier one.
 3. Nothing but the wire in the timed region: no import, no file, no printing, no TLS context being built,
-   no garbage collection. Everything timed runs in one thread. The main thread waits for that one, and ends
-   the run at the deadline even if that one is stuck.
+   no garbage collection. All runs in one thread, which looks at the deadline wherever it waits or reads; but
+   what nothing interrupts has a thread of its own: lookups, and what may hang before the clock starts.
 
 Some lines are there only to make a time more exact. The comment at such a line calls it a device (Device "…")
 and gives the error of a phase without it and with it: `tests/bench/accuracy.py --program COPY` measures both.
@@ -172,6 +172,7 @@ if __name__ == "__main__":
             signal.signal(interruption, lambda number, _: os._exit(128 + number))
 
 try:
+    import _queue
     import _thread
     import argparse
     import base64
@@ -860,8 +861,6 @@ class Turn(NamedTuple):
     round: int = 1
     variant: str | None = None
     due: int = 0  # when it is to start: perf_counter_ns, 0 for at once
-    overdue: bool = False  # the run before it was still under way then
-    late_us: int | None = None  # by how much it started late because of that run, None if it did not
 
 
 LOOKUP = Turn(0, 0)  # before all runs: the name is looked up, nothing else
@@ -1265,8 +1264,8 @@ def is_stdout(path: str) -> bool:
 
 class Worker:
     """Some work in a thread of its own, because it may hang: `result` is what it returned, `crash` what it
-    raised, or why there is no thread. One that hangs is left behind: nothing interrupts a resolver, a
-    handshake, a SOCKS dialogue, a disk at the other end of a network.
+    raised, or why there is no thread. One that hangs is left behind: nothing interrupts a resolver, or a disk
+    at the other end of a network.
     """
 
     def __init__(self, work: Callable[[], object]) -> None:
@@ -1288,19 +1287,12 @@ class Worker:
         self.done = True
         self.ended.set()
 
-    def wait(self, seconds_left: Callable[[], float]) -> None:
-        """Wait for the end of the work, until no seconds are left. `seconds_left` is called every 0.1 s."""
-        while not self.done:
-            left = seconds_left()
-            if left <= 0:
-                return
-            # A signal that comes just before a wait is noticed only at the end of that wait.
-            self.ended.wait(min(left, 0.1))
-
-    def wait_for(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         """Wait for the end of the work, for some seconds at most."""
         latest = time.monotonic() + seconds
-        self.wait(lambda: latest - time.monotonic())
+        while not self.done and time.monotonic() < latest:
+            # A signal that comes just before a wait is noticed only at the end of that wait.
+            self.ended.wait(min(max(0.0, latest - time.monotonic()), 0.1))
 
 
 def read_file(path: str, limit: int = MAX_FILE) -> bytes:
@@ -1326,7 +1318,7 @@ def read_local(option: str, path: str, seconds: float, limit: int = MAX_FILE) ->
     also where it takes longer than some seconds, or OSError when a limit of this machine forbids it.
     """
     reader = Worker(partial(read_file, path, limit))
-    reader.wait_for(seconds)
+    reader.wait(seconds)
     error = reader.crash
     if error and (refusal_of(error) or not isinstance(error, (OSError, ValueError))):
         raise error
@@ -2765,15 +2757,50 @@ def counter_at(info: bytes, offset: int, form: str = "@I") -> Any:
     return struct.unpack_from(form, info, offset)[0]
 
 
-class Log:
-    """What has happened in one step so far: the measuring thread notes it, the waiting one only `shut`. Any
-    thread may take a `copy`.
+class TimeIsOver(Exception):
+    """The time of -m is over: the step under way has failed."""
 
-    Its values do not change: each is replaced by one assignment, which is one step for other threads. Where
-    an instant says that a value is there, the value is set first.
+
+class Stopped(Exception):
+    """The series is to end: the run under way is given up."""
+
+
+LOOK_NS = 100_000_000  # ns from one look at what else there is to do to the next
+
+
+class Deadline:
+    """When the time of -m is over for a run. Whatever waits asks `patience` for how long it may, and so does
+    each read: what comes without end makes nobody wait. `look` is called ten times a second meanwhile.
     """
 
-    def __init__(self, expected: tuple[range, ...] = GOOD_STATUSES) -> None:
+    def __init__(self, look: Callable[[], object] = lambda: None) -> None:
+        self.at: float = math.inf  # perf_counter_ns; until the clock starts there is none
+        self._look = look
+        self._looked = time.perf_counter_ns()
+
+    def patience(self) -> float:
+        """Return for how long (s) to wait before asking again; raises TimeIsOver, and what `look` does."""
+        now = time.perf_counter_ns()
+        if now >= self.at:
+            raise TimeIsOver
+        if now - self._looked >= LOOK_NS:
+            self._looked = now
+            self._look()
+        return min(self.at - now, LOOK_NS) / 1e9
+
+    def poll(self, poller: select.poll, most: float = math.inf) -> list[tuple[int, int]]:
+        """Wait for events, for `most` ms and 0.1 s at most; return none if there were none by then."""
+        return poller.poll(math.ceil(min(self.patience() * 1000, most)))
+
+
+class Log:
+    """What has happened in one step so far. A signal may have it read at any moment: where an instant says
+    that a value is there, the value is set first.
+    """
+
+    def __init__(self, expected: tuple[range, ...] = GOOD_STATUSES, deadline: Deadline | None = None) -> None:
+        self.deadline = deadline or Deadline()
+        self.waits = True  # a read waits for what is to come
         self.expected = expected  # statuses: of the body of another one the beginning is kept
         self.hop_phases: tuple[str, ...] = ()  # the phase that each hop belongs to, in the order of opening
         self.asks_resolver = False  # a resolver is asked
@@ -2824,7 +2851,7 @@ class Log:
     def look_at_window(self) -> None:
         """Note whether the other side has closed its window on what was under way, which it should not (RFC
         9293 section 3.8.6): its buffer is full, and what comes is dropped there. Nothing tells that later, so
-        the waiting thread looks ten times a second. It stays None where the kernel does not tell.
+        this is looked at ten times a second. It stays None where the kernel does not tell.
         """
         info = b"" if self.first_byte else read_tcp_info(self.connected.socket)
         window = counter_at(info, WINDOW)
@@ -2833,12 +2860,6 @@ class Log:
 
     def fail(self, error: NetworkError, at: int) -> None:
         self.error, self.stopped = error, at
-
-    def copy(self) -> Log:
-        """Return a copy, of one moment."""
-        found = Log()
-        vars(found).update(vars(self))
-        return found
 
     @property
     def stale(self) -> bool:
@@ -2955,10 +2976,10 @@ def parse_tcp_info(info: bytes) -> Counters | None:
     )
 
 
-def cpu_times(thread_id: int) -> tuple[int, int]:
-    """Return for how many ns a thread had a CPU, and waited for one (Linux: sched-stats); else 0, 0."""
+def cpu_times() -> tuple[int, int]:
+    """Return for how many ns this thread had a CPU, and waited for one (Linux: sched-stats); else 0, 0."""
     try:
-        with open(f"/proc/self/task/{thread_id}/schedstat", "rb") as file:
+        with open("/proc/thread-self/schedstat", "rb") as file:
             had, waited, _ = map(int, file.read().split())
             return had, waited
     except (OSError, ValueError):
@@ -3128,8 +3149,48 @@ RESET_HINTS = {
 INSECURE_HINT = "To see the timings all the same, use -k (on a trusted network only)."
 TOO_MANY_INTERIM = f"more than {MAX_INTERIM} interim (1xx) responses came before the answer"
 RAISE_M = "give it more time with -m."
-NO_CONNECTION_HINT = "Nothing came back: a firewall drops packets, the host is down, or the service is busy."
 LOOKUP_HINT = "Check the resolver of this machine."
+
+
+# By what was under way when the time of -m was over (`Stage.awaits`): what to say, and what to try.
+STUCK = {
+    "dns": (
+        "the resolver gave no answer for {detail} within {limit}",
+        "Check the name servers in /etc/resolv.conf; --resolve HOST:PORT:ADDR goes around them.",
+    ),
+    "connection": (
+        "no connection to {detail} within {limit}",
+        "Nothing came back: a firewall drops packets, the host is down, or the service is busy.",
+    ),
+    "proxy": (
+        "the proxy {proxy} did not connect to the target within {limit}",
+        f"Look at the proxy's log; {RAISE_M}",
+    ),
+    "proxy tls": (
+        "the TLS handshake with the proxy {proxy} was not finished within {limit}",
+        "The proxy accepts connections but no handshake: it is overloaded, or does not speak TLS.",
+    ),
+    "tls": (
+        "the TLS handshake was not finished within {limit}",
+        "The server accepts connections but no handshake: it is overloaded, or does not speak TLS.",
+    ),
+    "tls behind": (
+        "the TLS handshake was not finished within {limit}",
+        "The proxy {proxy} connected to the target, but that is silent: look at it.",
+    ),
+    "upload": (
+        "the request could not be sent whole within {limit}",
+        f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}",
+    ),
+    "answer": (
+        "{detail} came within {limit}",
+        f"The server is connected but does not answer: look at its load and log; {RAISE_M}",
+    ),
+    "body": (
+        "the response was not complete within {limit}: {detail}",
+        f"A large body, a slow path or a stalled server: {RAISE_M}",
+    ),
+}
 
 
 def explain_refusal(error: BaseException) -> NetworkError | None:
@@ -3531,9 +3592,7 @@ def interleave(peers: list[Peer]) -> list[Peer]:
 def look_up(host: str, port: int, family: int) -> tuple[list[Peer], str]:
     """Ask the system's resolver for addresses, and for the name that has them. Raises OSError, UnicodeError.
 
-    The name goes as bytes: as text it would import the idna codec inside the dns phase. `warm_lookup` had the
-    C library load what its first lookup needs. Device "the resolver is warmed up": without it, dns is 1.89 ms
-    off instead of 0.37.
+    The name goes as bytes: as text it would import the idna codec inside the dns phase.
     """
     found = socket.getaddrinfo(
         host.encode("ascii"), port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_CANONNAME
@@ -3542,12 +3601,77 @@ def look_up(host: str, port: int, family: int) -> tuple[list[Peer], str]:
     return interleave(list(dict.fromkeys(peers))), found[0][3].rstrip(".").lower()
 
 
+Question = tuple[str, int, int]  # host, port, family
+
+
+def answer_lookups(asked: Any, answered: Any) -> None:
+    """Look up what is asked, one after the other; give what was found, or the error. None is the end."""
+    for question in iter(asked.get, None):
+        try:
+            answered.put((look_up(*question), None))
+        except Exception as error:
+            answered.put((None, error))
+
+
+class Lookups:
+    """A thread that asks the system's resolver, because nothing interrupts a lookup. It serves one step after
+    the other. One that does not answer in time is left behind, and ends when it has answered.
+    """
+
+    def __init__(self) -> None:
+        self._asked: Any = None  # there is no thread
+        self._answered: Any = None
+
+    def rehearse(self) -> None:
+        """Look up localhost, just before the clock starts: the C library loads what a lookup needs, in this
+        thread. Device "the resolver is warmed up": without it, dns is 1.89 ms off instead of 0.37. A broken
+        resolver may never come back, even for localhost. Raises what there is no thread for.
+        """
+        self._start()
+        self._asked.put(("localhost", 80, socket.AF_UNSPEC))
+        try:
+            self._answered.get(timeout=0.05)
+        except _queue.Empty:
+            self._leave()
+            self._start()
+
+    def ask(self, question: Question, deadline: Deadline) -> tuple[list[Peer], str]:
+        """Look a name up; raises what `look_up` does, and TimeIsOver."""
+        self._start()
+        self._asked.put(question)
+        while True:
+            try:
+                found, error = self._answered.get(timeout=deadline.patience())
+                break
+            except _queue.Empty:
+                continue
+            except (TimeIsOver, Stopped):
+                self._leave()
+                raise
+        if error:
+            raise error
+        return found  # type: ignore[no-any-return]
+
+    def _start(self) -> None:
+        if self._asked:
+            return
+        asked, answered = _queue.SimpleQueue(), _queue.SimpleQueue()  # type: ignore[var-annotated]
+        thread = Worker(partial(answer_lookups, asked, answered))
+        if thread.crash:
+            raise thread.crash
+        self._asked, self._answered = asked, answered
+
+    def _leave(self) -> None:
+        self._asked.put(None)
+        self._asked = None
+
+
 def known_address(host: str, port: int, options: Options) -> str | None:
     """Return the address that --resolve or a literal host names, None where a resolver has to be asked."""
     return options.overrides.get((host, port), host if is_ip(host) else None)
 
 
-def resolve(host: str, port: int, options: Options, log: Log) -> list[Peer]:
+def resolve(host: str, port: int, options: Options, lookups: Lookups, log: Log) -> list[Peer]:
     """Return the addresses of a host; raises NetworkError of kind `dns`, and socket.gaierror."""
     literal = known_address(host, port, options)
     if literal and not is_ip(literal, options.family):
@@ -3557,7 +3681,7 @@ def resolve(host: str, port: int, options: Options, log: Log) -> list[Peer]:
     if literal:
         return [literal_peer(literal, port)]
     try:
-        found, log.canonical_name = look_up(host, port, options.family)
+        found, log.canonical_name = lookups.ask((host, port, options.family), log.deadline)
         return found
     except socket.gaierror:
         raise  # it is explained when the clock has stopped
@@ -3674,12 +3798,14 @@ class SocketStream(Stream):
     def read_into(self, view: memoryview) -> int:
         """Receive; what came after a wait came at the instant that the kernel tells, and ends a pause."""
         self._waited = False
+        self._log.deadline.patience()
         self.send_until_readable()
-        try:
-            count, ancillary, *_ = self.socket.recvmsg_into([view], self._ancillary, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            self._waited = True
-            count, ancillary, *_ = self.socket.recvmsg_into([view], self._ancillary)
+        while True:
+            try:
+                count, ancillary, *_ = self.socket.recvmsg_into([view], self._ancillary)
+                break
+            except BlockingIOError:
+                self.wait()
         noticed = time.perf_counter_ns()
         # Device "the kernel's time of arrival": without it, wait is 0.340 ms off instead of 0.084
         # while the CPUs are busy. It is a time of the system's clock, which may have been set.
@@ -3700,7 +3826,7 @@ class SocketStream(Stream):
         # tls and begins wait. Without it, tls is 0.158 ms off instead of 0.012.
         while self._refill():
             if not self._send(HOLD_FLAGS):
-                self._readable(True)
+                self.wait(select.POLLIN | select.POLLOUT)
         if self._send_error:
             raise self._send_error
 
@@ -3714,9 +3840,8 @@ class SocketStream(Stream):
 
     def _send(self, flags: int = 0) -> bool:
         """Send what the kernel takes now; True when that was all."""
-        # Without waiting, though the socket blocks: a server may wait until its answer is read.
         try:
-            count = self.socket.send(self._unsent, socket.MSG_DONTWAIT | flags)
+            count = self.socket.send(self._unsent, flags)
         except BlockingIOError:
             count = 0
         except OSError as error:
@@ -3733,13 +3858,26 @@ class SocketStream(Stream):
         self._unsent = self._unsent or self.source()
         return len(self._unsent) > 0
 
+    def wait(self, wanted: int = select.POLLIN) -> int:
+        """Wait for what is wanted; return which of it is there. Raises TimeIsOver, and BlockingIOError where
+        the log says that nothing is waited for.
+        """
+        if not self._log.waits:
+            raise BlockingIOError
+        self._waited = True
+        self._poller.register(self.socket, wanted)
+        events: list[tuple[int, int]] = []
+        while not events:
+            events = self._log.deadline.poll(self._poller)
+        return events[0][1]
+
     def _readable(self, wait: bool) -> bool:
         """Tell whether input is there; with `wait`, first wait until it is, or until sending can go on."""
-        wanted, patience = (select.POLLIN | select.POLLOUT, None) if wait else (select.POLLIN, 0)
-        self._poller.register(self.socket, wanted)
-        self._waited = self._waited or wait
         # An error or a hang-up counts as input: reading tells which it was.
-        return any(event & ~select.POLLOUT for _, event in self._poller.poll(patience))
+        if wait:
+            return bool(self.wait(select.POLLIN | select.POLLOUT) & ~select.POLLOUT)
+        self._poller.register(self.socket, select.POLLIN)
+        return bool(self._poller.poll(0))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -4082,7 +4220,7 @@ class TlsContexts:
         maker, seconds = self._makers[identity], self._options.max_time
         if not (identity or self._options.environ.get("SSL_CERT_FILE")):
             seconds = max(seconds, START_PATIENCE)
-        maker.wait_for(seconds)
+        maker.wait(seconds)
         if not maker.done:
             files = "--cert, --key and SSL_CERT_FILE"
             raise UsageError(f"the certificates could not be read within {seconds:g} s: look at {files}")
@@ -4106,6 +4244,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.stream = Stream()
+        self.goaway: NetworkError | None = None  # what GOAWAY of HTTP/2 said
         self._buffer = new_buffer()
         self._view = memoryview(self._buffer)
         self._at = self._end = 0
@@ -4429,6 +4568,7 @@ class Setup(NamedTuple):
     route: Route
     options: Options
     contexts: TlsContexts
+    lookups: Lookups
     protocols: tuple[str, ...]  # offered to the target (ALPN)
     log: Log
 
@@ -4436,15 +4576,17 @@ class Setup(NamedTuple):
 class Stage:
     """A part of the way, a hop or an exchange. It notes what happens in its log.
 
-    Three methods put a failure in words. For https://a.example through the proxy p, over the hops tcp,
+    Two methods put a failure in words. For https://a.example through the proxy p, over the hops tcp,
     tunnel and tls:
     - explain: an error was raised here. tcp says "no connection to p port 3128: connection refused".
     - blame: whose fault is that? tcp and tunnel put "the proxy p cannot be used: " before it, tls nothing.
-    - stuck: the time of -m is over here. tunnel says "the proxy p did not connect to the target within 5 s".
     """
 
+    awaits: str  # what it waits for, a key of STUCK
+    detail = ""  # of that, in words
+
     def __init__(self, setup: Setup) -> None:
-        self.log = setup.log
+        self.log, self.lookups = setup.log, setup.lookups
         self.request, self.options = setup.request, setup.options
         self.proxy = setup.route.proxy  # the one that may be at fault here; None: the target alone may
 
@@ -4501,51 +4643,49 @@ class Exchange(Stage):
         """Read the response while the request is sent; raises NetworkError, OSError, EOFError."""
         raise NotImplementedError
 
-    def blame(self, found: NetworkError, history: Log) -> NetworkError:
+    @property
+    def awaits(self) -> str:  # type: ignore[override]
+        if self.log.phase == "xfer":
+            return "body"
+        return "upload" if self.log.sent is None else "answer"
+
+    @property
+    def detail(self) -> str:  # type: ignore[override]
+        if self.log.phase != "xfer":
+            interim = ", ".join(map(str, self.log.interim[-3:]))
+            return f"only interim responses ({interim})" if interim else "no response"
+        if self.log.response is None:
+            return "not even its header is whole"
+        of_all = "" if self.log.length is None else f" of {self.log.length}"
+        return f"{self.log.received}{of_all} bytes of the body came"
+
+    def blame(self, found: NetworkError) -> NetworkError:
         if self.proxy:  # it forwards: which of the two is at fault cannot be told
             found.hint = f"This was the proxy {self.proxy.shown}, or the server behind it. {found.hint}"
         return found
 
-    def explain(self, error: Exception, history: Log) -> NetworkError:
+    def explain(self, error: Exception) -> NetworkError:
         """Say where the connection broke: while sending, before the answer, or within it."""
         if isinstance(error, EOFError):
             hint = "" if self.request.url.secure else " Or it speaks TLS there: ask with https://."
             return protocol_error("the server hung up without an answer", CLOSED_EARLY + hint)
-        response, words = history.response, reason_of(error).lower()
+        response, words = self.log.response, reason_of(error).lower()
         if response:
             answer, hint = f"the answer was {status_words(response)}", CLOSED_EARLY
             if response.status == 407:
                 hint = PROXY_HINTS[407]
-            elif response.status >= 300 or history.sent is None:  # RFC 9112 section 9.5
+            elif response.status >= 300 or self.log.sent is None:  # RFC 9112 section 9.5
                 hint = "The answer says why. A server that reads no more of a request resets it."
-            message = f"{answer}, then {words} after {history.received} bytes of the body"
+            message = f"{answer}, then {words} after {self.log.received} bytes of the body"
             return NetworkError("network", message, hint)
-        if history.phase == "xfer":  # from the first byte on
+        if self.log.phase == "xfer":  # from the first byte on
             return NetworkError("network", f"{words} within the header", CLOSED_EARLY)
-        where = "while the request was being sent" if history.sent is None else "before any answer came"
+        where = "while the request was being sent" if self.log.sent is None else "before any answer came"
         hint = "The server may have crashed or been restarted, or a device in between cut the connection"
         hint += ": look at its log." if self.request.url.secure else ", or the port speaks TLS: try https://."
-        if history.sent is None and self.request.body is not None:
+        if self.log.sent is None and self.request.body is not None:
             hint = "The server broke off while taking the body: look at its limit for bodies, and its log."
         return NetworkError("network", f"{words} {where}", hint)
-
-    def stuck(self, limit: str, history: Log) -> NetworkError:
-        if history.phase == "xfer":
-            of_all = "" if history.length is None else f" of {history.length}"
-            came = f"{history.received}{of_all} bytes of the body came"
-            if history.response is None:
-                came = "not even its header is whole"
-            message = f"the response was not complete within {limit}: {came}"
-            hint = f"A large body, a slow path or a stalled server: {RAISE_M}"
-        elif history.sent is None:
-            message = f"the request could not be sent whole within {limit}"
-            hint = f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}"
-        else:
-            interim = ", ".join(map(str, history.interim[-3:]))
-            came = f"only interim responses ({interim})" if interim else "no response"
-            message = f"{came} came within {limit}"
-            hint = f"The server is connected but does not answer: look at its load and log; {RAISE_M}"
-        return self.blame(NetworkError("timeout", message, hint), history)
 
 
 IDLE_RACE_NS = 300_000_000  # ns within which a server that closes an idle connection meets a request on it
@@ -4769,7 +4909,6 @@ class Http2Connection(Reader):
         # SETTINGS widen the windows of streams alone (RFC 9113 section 6.9.2).
         self.h2.increment_flow_control_window(HTTP2_WINDOW - INITIAL_WINDOW)
         self.in_block = False  # HEADERS came, but not yet the CONTINUATION that ends them
-        self.goaway: NetworkError | None = None  # what GOAWAY said
         self._consumed = 0  # bytes of DATA for which no credit was returned
         self._unsent = bytearray()  # frames
 
@@ -4905,12 +5044,6 @@ class Http2Exchange(Exchange):
         self.log.done = stream.arrived
         self.reader.close_stream(self._stream, not (self._body or self._given_up))
 
-    def stuck(self, limit: str, history: Log) -> NetworkError:
-        found = super().stuck(limit, history)
-        if self.reader.goaway:
-            found.message += f"; before that {self.reader.goaway.message}"
-        return found
-
     def to_send(self) -> bytes:
         """Return all frames that are to be sent, with as much of the body as the windows allow."""
         if self._body:
@@ -5032,6 +5165,7 @@ class Hop(Stage):
     """
 
     phase = "connect"
+    awaits = "proxy"
     place: tuple[str, int]  # host and port of its other end
     asks_resolver = False  # it asks a resolver
     opened_at = 0  # when the answer came that opened it (perf_counter_ns)
@@ -5050,24 +5184,15 @@ class Hop(Stage):
         """Note what happened, once the flight above has `departed`; return when this hop was answered."""
         return self.opened_at
 
-    def blame(self, found: NetworkError, history: Log) -> NetworkError:
+    def blame(self, found: NetworkError) -> NetworkError:
         if self.proxy is None or found.kind == "proxy":
             return found
         hint = PROXY_ADDRESS_HINT if found.kind == "protocol" else found.hint
         return NetworkError("proxy", f"the proxy {self.proxy.shown} cannot be used: {found.message}", hint)
 
-    def explain(self, error: Exception, history: Log) -> NetworkError:
+    def explain(self, error: Exception) -> NetworkError:
         message = f"{reason_of(error).lower()} during the negotiation with the proxy"
         return NetworkError("network", message, PROXY_ADDRESS_HINT)
-
-    def stuck(self, limit: str, history: Log) -> NetworkError:
-        if history.phase == "dns":
-            message = f"the resolver gave no answer for {self.place[0]} within {limit}"
-            hint = "Check the name servers in /etc/resolv.conf; --resolve HOST:PORT:ADDR goes around them."
-            return NetworkError("timeout", message, hint)
-        assert self.proxy  # a hop of phase connect beyond tcp is a proxy's
-        message = f"the proxy {self.proxy.shown} did not connect to the target within {limit}"
-        return NetworkError("timeout", message, f"Look at the proxy's log; {RAISE_M}")
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5140,10 +5265,8 @@ class Race:
             if waiting and (not self._under_way or now >= self._next_start):
                 self._start(waiting.pop(0))
                 continue
-            pause = None
-            if waiting:  # rounded up: a millisecond too few would be spent turning in this loop
-                pause = max(0, math.ceil((self._next_start - now) / 1_000_000))
-            for descriptor, events in self._poller.poll(pause):
+            pause = max(0, self._next_start - now) / 1e6 if waiting else math.inf
+            for descriptor, events in self._log.deadline.poll(self._poller, pause):
                 self.noticed = time.perf_counter_ns()
                 number, connection = self._under_way.pop(descriptor)
                 # A failure brings POLLERR or POLLHUP too; asking the socket would cost the winner time.
@@ -5221,7 +5344,7 @@ class Tcp(Hop):
         self.log.sockets += self._spare.values()
 
     def look_up(self) -> None:
-        self._peers = resolve(*self.place, self.options, self.log)
+        self._peers = resolve(*self.place, self.options, self.lookups, self.log)
         self.log.addresses = tuple(peer.ip for peer in self._peers)
 
     def open(self, below: Stream) -> Stream:
@@ -5235,15 +5358,20 @@ class Tcp(Hop):
         begun, peer, *_ = self.log.dials[self._winner]
         info = read_tcp_info(connection)
         answered = syn_ack_at(info, begun, self._race.noticed)
-        connection.setblocking(True)  # from the first read on; sending asks not to wait, each time
         self.log.end_dial(self._winner, answered)
         self.log.connected = Connected(answered, connection, peer, connection.getsockname()[0])
         self.log.tcp_info = {"connected": info}
         self._race.end()
         return answered
 
-    def explain(self, error: Exception, history: Log) -> NetworkError:
-        failed = sorted((dial for dial in history.dials if dial.error), key=lambda dial: dial.ended or 0)
+    awaits = "connection"
+
+    @property
+    def detail(self) -> str:  # type: ignore[override]
+        return f"the proxy {self.proxy.shown}" if self.proxy else self._where(self.log.dials)
+
+    def explain(self, error: Exception) -> NetworkError:
+        failed = sorted((dial for dial in self.log.dials if dial.error), key=lambda dial: dial.ended or 0)
         tried = f" ({len(failed)} addresses tried)" if len(failed) > 1 else ""
         code = getattr(error, "errno", 0)
         hint = CONNECT_HINTS.get(code, "Check the address, firewalls, and the network of this machine.")
@@ -5255,12 +5383,6 @@ class Tcp(Hop):
             hint = f"Look at /etc/hosts, and at who answers for that name: {own}."
         message = f"no connection to {self._where(failed[:1])}: {reason_of(error).lower()}{tried}"
         return NetworkError("network", message, hint)
-
-    def stuck(self, limit: str, history: Log) -> NetworkError:
-        if history.phase == "dns":
-            return super().stuck(limit, history)
-        where = f"the proxy {self.proxy.shown}" if self.proxy else self._where(history.dials)
-        return NetworkError("timeout", f"no connection to {where} within {limit}", NO_CONNECTION_HINT)
 
     def _where(self, dials: Iterable[Dial]) -> str:
         """Name the place, and of its addresses those that were tried: three at most."""
@@ -5274,11 +5396,13 @@ class Unix(Hop):
     socket does not block: where its queue is full, connect() would wait for ever.
     """
 
+    awaits = "connection"
+
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         assert setup.route.unix_socket is not None
         self._path = setup.route.unix_socket
-        self._where = f"the unix socket {clip(self._path)}"
+        self.detail = f"the unix socket {clip(self._path)}"
         self._stream = SocketStream(self.log, timestamps=False)
 
     def open(self, below: Stream) -> Stream:
@@ -5290,18 +5414,14 @@ class Unix(Hop):
         return self._stream
 
     def note_opened(self, departed: int) -> int:
-        self._stream.socket.setblocking(True)
         self.log.end_dial(0, self.opened_at)
         self.log.connected = Connected(self.opened_at, self._stream.socket, None, None)
         return self.opened_at
 
-    def explain(self, error: Exception, history: Log) -> NetworkError:
+    def explain(self, error: Exception) -> NetworkError:
         code = getattr(error, "errno", 0)
         hint = UNIX_HINTS.get(code, "Check the path, and the load and log of the service.")
-        return NetworkError("network", f"no connection to {self._where}: {reason_of(error).lower()}", hint)
-
-    def stuck(self, limit: str, history: Log) -> NetworkError:
-        return NetworkError("timeout", f"no connection to {self._where} within {limit}", NO_CONNECTION_HINT)
+        return NetworkError("network", f"no connection to {self.detail}: {reason_of(error).lower()}", hint)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5315,7 +5435,9 @@ class Tls(Hop):
 
     def __init__(self, setup: Setup, proxy: Proxy | None = None) -> None:
         super().__init__(setup)
-        self._opener = self.proxy  # the proxy that opens the way to the target, if there is one
+        self.awaits = "proxy tls"
+        if proxy is None:
+            self.awaits = "tls behind" if self.proxy else "tls"
         self.proxy = proxy
         if proxy is None:
             self.phase, self.place = "tls", self.request.url.place
@@ -5349,7 +5471,7 @@ class Tls(Hop):
         if not self.proxy:
             self.log.tls = self.stream.agreed()
 
-    def explain(self, error: Exception, history: Log) -> NetworkError:
+    def explain(self, error: Exception) -> NetworkError:
         if isinstance(error, EOFError):
             who, hint = "the server", HUNG_UP
             if self.proxy:
@@ -5358,21 +5480,13 @@ class Tls(Hop):
             return NetworkError("tls", f"{who} closed the connection during the TLS handshake", hint)
         if not isinstance(error, ssl.SSLError):
             if self.proxy:
-                return super().explain(error, history)
+                return super().explain(error)
             return NetworkError("network", f"{reason_of(error).lower()} during the TLS handshake", HUNG_UP)
         tap, sent = self.stream.tap, None
         if self.options.identity or self.proxy:
             sent = "sent" in tap.happened
         chain = tuple(map(parse_certificate, tap.certificates))
         return explain_tls(TlsFailure(error, self.stream, chain, self.place, self.options, self.proxy, sent))
-
-    def stuck(self, limit: str, history: Log) -> NetworkError:
-        who, whose = ("proxy", f" with the proxy {self.proxy.shown}") if self.proxy else ("server", "")
-        message = f"the TLS handshake{whose} was not finished within {limit}"
-        hint = f"The {who} accepts connections but no handshake: it is overloaded, or does not speak TLS."
-        if self._opener and not self.proxy:
-            hint = f"The proxy {self._opener.shown} connected to the target, but that is silent: look at it."
-        return NetworkError("timeout", message, hint)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5415,6 +5529,17 @@ class Tunnel(Hop):
         return below
 
 
+def patient_socket(base: Any, stream: SocketStream) -> Any:
+    """Return a class of sockets that read when a stream has input, and wait for it as that does."""
+
+    class PatientSocket(base):  # type: ignore[misc]
+        def recv_into(self, *given: Any) -> int:
+            stream.wait()
+            return super().recv_into(*given)  # type: ignore[no-any-return]
+
+    return PatientSocket
+
+
 class Socks5(Hop):
     """A way through a SOCKS5 proxy: PySocks negotiates with it, and does the sending meanwhile."""
 
@@ -5429,14 +5554,15 @@ class Socks5(Hop):
 
     def look_up(self) -> None:
         if not self.proxy.kind.resolves:
-            self._target = resolve(*self.place, self.options, self.log)[0].ip
+            self._target = resolve(*self.place, self.options, self.lookups, self.log)[0].ip
 
     def open(self, below: Stream) -> Stream:
         assert isinstance(below, SocketStream)
         socks, proxy, connection = self._socks, self.proxy, below.socket
         # PySocks has a class of sockets of its own: it gets another descriptor of the same connection.
         shared = os.dup(connection.fileno())
-        with socks.socksocket(connection.family, connection.type, connection.proto, shared) as negotiator:
+        made = patient_socket(socks.socksocket, below)
+        with made(connection.family, connection.type, connection.proto, shared) as negotiator:
             login = proxy.username, proxy.password
             negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, proxy.kind.resolves, *login)
             host = self._target.partition("%")[0]  # a zone means nothing on another machine
@@ -5444,14 +5570,15 @@ class Socks5(Hop):
                 negotiator._negotiate_SOCKS5(host, self.place[1])  # without connect(), which would dial too
             except socks.ProxyError as error:
                 raise explain_socks5(error, proxy, self.asks_resolver) from None
+        connection.setblocking(False)  # PySocks ends the negotiation with the contrary
         self.opened_at = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
         return below
 
-    def blame(self, found: NetworkError, history: Log) -> NetworkError:
+    def blame(self, found: NetworkError) -> NetworkError:
         """A lookup of the target's own name is not the proxy's."""
         if found.kind == "dns":
             return found
-        return super().blame(found, history)
+        return super().blame(found)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5473,6 +5600,7 @@ class Way:
 
     def __init__(self, setup: Setup, idle: Way | None = None) -> None:
         self._log = setup.log
+        self._proxy = setup.route.proxy.shown if setup.route.proxy else ""
         if idle is None:
             self._stream = Stream()
             self._hops = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
@@ -5493,23 +5621,23 @@ class Way:
     def resume(self, idle: Way) -> str | None:
         """Take over an idle connection, just before the clock starts; return why not, if it is used up."""
         before = idle._log
-        exchange, connection = before.exchange, before.connected.socket
-        assert exchange and connection
+        exchange = before.exchange
+        assert exchange
         self._log.sockets = before.sockets
         self._log.idle = time.perf_counter_ns() - (before.done or 0)
-        connection.setblocking(False)  # a message that has begun to come may never end
+        self._stream.watch(self._log)
+        self._log.waits = False  # a message that has begun to come may never end
         self._stream.in_bulk, self._stream.records_left = False, MAX_IDLE
         gone = exchange.check_idle(self._log.idle)
+        self._log.waits = True
         if gone:
             return gone
-        connection.setblocking(True)
         self._stream.records_left = math.inf
         # What holds for the connection, not for that request alone.
         self._log.kept, self._log.connected = True, before.connected
         self._log.tls, self._log.cert_notes = before.tls, before.cert_notes
         for hop in self._hops:
             hop.log = self._log
-        self._stream.watch(self._log)
         self._log.keep_counters("connected")
         return None
 
@@ -5524,7 +5652,9 @@ class Way:
                 self._ask()
         except (NetworkError, OSError, EOFError, MemoryError) as error:  # ssl.SSLError is an OSError
             failed_at = time.perf_counter_ns()
-            self._log.fail(self._explain(error, self._log), failed_at)
+            self._log.fail(self._explain(error), failed_at)
+        except TimeIsOver:
+            self._log.fail(self._stuck(), round(self._log.deadline.at))
 
     def _look_up(self) -> None:
         """Look up every name before the first SYN, which ends dns; with socks5 the target's is one."""
@@ -5560,39 +5690,52 @@ class Way:
         # An old OpenSSL lets a server choose a protocol that was not offered (RFC 7301 section 3.2).
         return self._exchanges.get(self._stream.alpn or "http/1.1", first)
 
-    def _under_way(self, history: Log) -> Hop | Exchange:
-        """Return the stage that a log has come to."""
-        if history.hop < len(self._hops):
-            return self._hops[history.hop]
-        return history.exchange or self._exchange
+    @property
+    def _under_way(self) -> Hop | Exchange:
+        """Return the stage that the log has come to."""
+        if self._log.hop < len(self._hops):
+            return self._hops[self._log.hop]
+        return self._log.exchange or self._exchange
 
-    def _explain(self, error: Exception, history: Log) -> NetworkError:
+    def _explain(self, error: Exception) -> NetworkError:
         """Say what a failure means, in words of the stage that has failed."""
-        refused = explain_refusal(error)
+        refused, log = explain_refusal(error), self._log
         if refused:
             return refused
-        stage = self._under_way(history)
+        stage = self._under_way
         if isinstance(error, NetworkError):
             found = error
         elif isinstance(error, ssl.SSLError):
             # Whichever stage was reading, a record fails in TLS: in the topmost layer so far.
-            *_, tls = (hop for hop in self._hops[: history.hop + 1] if isinstance(hop, Tls))
-            found = tls.explain(error, history)
+            *_, tls = (hop for hop in self._hops[: log.hop + 1] if isinstance(hop, Tls))
+            found = tls.explain(error)
         elif isinstance(error, socket.gaierror):
-            hop, took = self._hops[history.hop], time.perf_counter_ns() - history.start
+            hop, took = self._hops[log.hop], time.perf_counter_ns() - log.start
             resolver = read_resolver(hop.options)
             found = explain_lookup(hop.place[0], hop.options, error, took / 1000, resolver)
         else:
-            found = stage.explain(error, history)
-        if history.first_byte is None and not isinstance(error, (NetworkError, ssl.SSLError)):
-            happened, late = history.cert_notes, time.perf_counter_ns() - history.start > IDLE_RACE_NS
-            if history.kept and getattr(error, "errno", 0) == errno.ETIMEDOUT:
-                found.kind, found.hint = "protocol", FORGOTTEN_HINT.format(history.idle / 1e9)
-            elif history.kept and not late:
+            found = stage.explain(error)
+        if log.first_byte is None and not isinstance(error, (NetworkError, ssl.SSLError)):
+            happened, late = log.cert_notes, time.perf_counter_ns() - log.start > IDLE_RACE_NS
+            if log.kept and getattr(error, "errno", 0) == errno.ETIMEDOUT:
+                found.kind, found.hint = "protocol", FORGOTTEN_HINT.format(log.idle / 1e9)
+            elif log.kept and not late:
                 found.kind, found.hint = "protocol", KEPT_HINT
             elif "wanted" in happened and "sent" not in happened:
                 found.hint = f"The server asked for a client certificate, and got none (--cert). {found.hint}"
-        return stage.blame(found, history)
+        return stage.blame(found)
+
+    def _stuck(self) -> NetworkError:
+        """Say what this way was waiting for when the time of -m was over."""
+        stage, what, detail = self._under_way, self._under_way.awaits, self._under_way.detail
+        if self._log.phase == "dns" and isinstance(stage, Hop):
+            what, detail = "dns", stage.place[0]
+        words = {"detail": detail, "proxy": self._proxy, "limit": f"{stage.options.max_time:g} s"}
+        found = NetworkError("timeout", *(text.format(**words) for text in STUCK[what]))
+        goaway = stage.reader.goaway if isinstance(stage, Exchange) else None
+        if goaway:
+            found.message += f"; before that {goaway.message}"
+        return stage.blame(found) if isinstance(stage, Exchange) else found
 
     def keep(self) -> tuple[Way | None, str | None]:
         """Return this way for another request, once the exchange is over; or None, and why its connection
@@ -5605,18 +5748,6 @@ class Way:
             return None, "the run before failed on that connection"
         why = exchange.reuse_obstacle()
         return None if why else self, why
-
-    def stuck(self, limit: str, history: Log) -> NetworkError:
-        """Say what this way was waiting for when the time of -m was over."""
-        return self._under_way(history).stuck(limit, history)
-
-    def give_up(self) -> None:
-        """End the connections, so that a thread that is stuck on them fails; another thread calls this."""
-        for each in tuple(self._log.sockets):
-            try:
-                each.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # it was never connected, or has ended meanwhile
 
     def close(self) -> None:
         for each in self._log.sockets:
@@ -5635,8 +5766,7 @@ class CurrentStep(NamedTuple):
     route: Route
     log: Log
     started_at: datetime.datetime
-    thread: int = 0  # the native id of the measuring thread
-    cpu_times: tuple[int, int] = (0, 0)  # of that thread (ns) when the clock started
+    cpu_times: tuple[int, int] = (0, 0)  # of this process's thread (ns) when the clock started
     way: Way | None = None  # None until the step is prepared
     refused: str | None = None  # why no kept connection is used
     span_id: str | None = None
@@ -5704,7 +5834,7 @@ class Cookies:
         return request._replace(headers=(*others, *([("Cookie", whole)] if whole else [])))
 
 
-def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
+def begin_step(number: int, asked: Request, options: Options, deadline: Deadline) -> CurrentStep:
     """Return a step that is not prepared yet."""
     request, route = asked, route_to(asked.url, options)
     # The user's Proxy-Authorization goes to the proxy of the first step, and to no other.
@@ -5714,14 +5844,8 @@ def begin_step(number: int, asked: Request, options: Options) -> CurrentStep:
     if options.propagate:
         parent = f"00-{options.trace_id}-{span_id}-01"  # W3C Trace Context: version, trace, span, sampled
         request = request._replace(headers=(*request.headers, ("traceparent", parent.encode("ascii"))))
-    return CurrentStep(number, asked, request, route, Log(options.expected), wall_clock(), span_id=span_id)
-
-
-def warm_lookup() -> None:
-    """Have the C library load what its first lookup needs, so that the dns phase does not hold it: in a
-    thread, because a broken resolver may never come back, even for localhost. Without one, not at all.
-    """
-    Worker(partial(look_up, "localhost", 80, socket.AF_UNSPEC)).wait_for(0.05)
+    log = Log(options.expected, deadline)
+    return CurrentStep(number, asked, request, route, log, wall_clock(), span_id=span_id)
 
 
 def nap_where_cpus_are_short() -> None:
@@ -5732,19 +5856,22 @@ def nap_where_cpus_are_short() -> None:
     Device "naps before the clock": without it, where both cores are busy, the 95th percentile of connect is
     2.22 ms off instead of 0.13.
     """
-    _, waited = cpu_times(os.getpid())
+    _, waited = cpu_times()
     if waited > SHORT_OF_CPU_NS:
         for _ in range(NAPS):
             time.sleep(NAP_SECONDS)
 
 
-def make_way(current: CurrentStep, options: Options, contexts: TlsContexts, idle: Way | None) -> Way:
+def make_way(
+    current: CurrentStep, options: Options, contexts: TlsContexts, lookups: Lookups, idle: Way | None
+) -> Way:
     """Make all that a step needs, before its clock starts; raises UsageError, OSError and MemoryError."""
     offers_h2 = options.http2 and current.request.url.secure and import_h2()
     protocols = ("h2", "http/1.1") if offers_h2 else ("http/1.1",)
-    way = Way(Setup(current.request, current.route, options, contexts, protocols, current.log), idle)
+    setup = Setup(current.request, current.route, options, contexts, lookups, protocols, current.log)
+    way = Way(setup, idle)
     if current.log.asks_resolver:
-        warm_lookup()
+        lookups.rehearse()
     return way
 
 
@@ -5948,8 +6075,7 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     """Make the record of a step."""
     url, secrets, timing, starved = current.request.url, options.secrets, history.timing, 0
     if history.start:
-        # 0 where that thread has ended: a run that failed is closed by another.
-        had, waited = (now - then for now, then in zip(cpu_times(current.thread), current.cpu_times))
+        had, waited = (now - then for now, then in zip(cpu_times(), current.cpu_times))
         since_end = time.perf_counter_ns() - history.start - timing.total * 1000
         starved = starved_within(had, waited, since_end, timing.total)
     evidence = gather_evidence(history, options, timing, current.route.first_hop(url)[0])
@@ -5989,27 +6115,34 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 23. Chain. Steps -> Run; the measuring thread, and the one that waits for it.
-class RunState:
-    """What the measuring thread and the waiting thread share while a run goes on.
+# 23. Chain. Steps -> Run, under a deadline.
+class Chain:
+    """A run under way, at which `look` looks ten times a second."""
 
-    The measuring thread ends each step and begins the next one under `lock`, until the waiting thread has
-    taken over and set `abandoned`.
-    """
-
-    def __init__(self, turn: Turn, first: CurrentStep) -> None:
+    def __init__(self, turn: Turn, look: Callable[[Chain], None]) -> None:
         self.turn = turn
+        self._look = look
+        self.deadline = Deadline(self.look)
         self.cookies = Cookies()
-        self.lock = threading.Lock()
-        self.thread = 0  # the native id of the measuring thread, once it has come to its first line
         self.started = 0  # when the clock of the first step started
-        self.current: CurrentStep | None = first  # None where there is none left to make
-        self.steps: list[Step] = []
+        self.current: CurrentStep | None = None  # the step under way
+        self.steps: list[Step] = []  # that are over
         self.limit_reached = False
-        self.abandoned = False
+
+    def look(self) -> None:
+        if self.current:
+            self.current.log.look_at_window()
+        self._look(self)
+
+    def start_clock(self, log: Log, seconds: float) -> None:
+        """Start the clock of a step; that of the first one starts the time of -m. Raises TimeIsOver."""
+        if self.started:
+            self.deadline.patience()
+        log.start = time.perf_counter_ns()
+        if not self.started:
+            self.started, self.deadline.at = log.start, log.start + round(seconds * 1e9)
 
 
-NOT_OVER = "the run before timed out on that connection"
 NOT_BEGUN = "the run before could not begin"
 
 
@@ -6021,6 +6154,7 @@ class ConnectionPool:
     def __init__(self, contexts: TlsContexts, options: Options) -> None:
         self._contexts = {side.name: TlsContexts(side.options) for side in options.sides[1:]}
         self._others = contexts  # of all other variants
+        self.lookups = Lookups()
         self._reuse = options.series.reuse
         self._left: dict[tuple[object, ...], tuple[Way | None, str | None]] = {}
 
@@ -6031,17 +6165,14 @@ class ConnectionPool:
         """Take the connection that the run before left for a step; the first run opens its own."""
         if not self._reuse:
             return None, None
-        key = (current.request.url.origin, turn.variant)
         if turn.round == 1:
-            self._left.setdefault(key, (None, NOT_OVER))
             return None, None
-        found, self._left[key] = self._left.get(key, (None, None)), (None, NOT_OVER)
-        return found
+        return self._left.pop((current.request.url.origin, turn.variant), (None, None))
 
-    def leave(self, current: CurrentStep, turn: Turn, wanted: bool) -> None:
-        """Keep the connection of a step that is over if it is `wanted` and can be kept, else close it."""
+    def leave(self, current: CurrentStep, turn: Turn) -> None:
+        """Keep the connection of a step that is over if it can be kept, else close it."""
         idle = None
-        if self._reuse and wanted:
+        if self._reuse:
             key = (current.request.url.origin, turn.variant)
             before, _ = self._left.get(key, (None, None))
             idle, why = current.way.keep() if current.way else (None, NOT_BEGUN)
@@ -6052,16 +6183,17 @@ class ConnectionPool:
             current.way.close()
 
     def close(self) -> None:
-        for way, _ in list(self._left.values()):  # a run that was given up may be at it
+        for way, _ in self._left.values():
             if way:
                 way.close()
 
 
 def prepare_step(
-    current: CurrentStep, options: Options, contexts: TlsContexts, turn: Turn, idle: Way | None
+    current: CurrentStep, options: Options, pool: ConnectionPool, turn: Turn, idle: Way | None
 ) -> CurrentStep:
     """Make a step ready to start, on the idle connection where there is one that will do."""
-    way = make_way(current, options, contexts, idle)
+    contexts = pool.contexts(turn.variant)
+    way = make_way(current, options, contexts, pool.lookups, idle)
     if current.number == turn.number == 1:
         nap_where_cpus_are_short()
     if current.number == 1:
@@ -6069,40 +6201,35 @@ def prepare_step(
     gone = way.resume(idle) if idle else None
     if gone:
         way.close()
-        way = make_way(current, options, contexts, None)
-    thread = threading.get_native_id()
-    return current._replace(
-        way=way,
-        started_at=wall_clock(),
-        thread=thread,
-        cpu_times=cpu_times(thread),
-        refused=gone or current.refused,
-    )
+        way = make_way(current, options, contexts, pool.lookups, None)
+    refused = gone or current.refused
+    return current._replace(way=way, started_at=wall_clock(), cpu_times=cpu_times(), refused=refused)
 
 
-def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, state: RunState) -> Step:
+def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, chain: Chain) -> Step:
     """Prepare, make and record one step; raises the error where the first of all cannot be prepared."""
-    idle, refused = pool.take(current, state.turn)
-    contexts, current = pool.contexts(state.turn.variant), current._replace(refused=refused)
+    idle, refused = pool.take(current, chain.turn)
+    log, current = current.log, current._replace(refused=refused)
     try:
-        current = state.current = prepare_step(current, options, contexts, state.turn, idle)
-    except (UsageError, OSError, MemoryError) as unprepared:
+        current = chain.current = prepare_step(current, options, pool, chain.turn, idle)
+        chain.start_clock(log, options.max_time)
+    except TimeIsOver:
+        message = f"the time of {options.max_time:g} s was over before this step began"
+        hint = f"Earlier steps took it, or this machine or its CA store is too slow: {RAISE_M}"
+        log.fail(NetworkError("timeout", message, hint), 0)
+    except (UsageError, OSError, MemoryError, RuntimeError) as unprepared:
         error = explain_unprepared(unprepared)
-        if (current.number == 1 and state.turn.number <= 1) or not error:
+        if (current.number == 1 and chain.turn.number <= 1) or not error:
             raise
-        current.log.fail(error, 0)
-        if idle:
-            idle.close()
-        pool.leave(current, state.turn, not state.abandoned)
-        return finish(current, current.log, options)
-    way, log = current.way, current.log
-    assert way
-    log.start = time.perf_counter_ns()
-    state.started = state.started or log.start
-    way.go(lookups_only=state.turn == LOOKUP)
-    log.keep_counters("ended")
+        log.fail(error, 0)
+    else:
+        assert current.way
+        current.way.go(lookups_only=chain.turn == LOOKUP)
+        log.keep_counters("ended")
+    if idle and not current.way:
+        idle.close()
     step = finish(current, log, options)
-    pool.leave(current, state.turn, not state.abandoned)
+    pool.leave(current, chain.turn)
     return step
 
 
@@ -6111,7 +6238,7 @@ def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, optio
     # As the step's record shows it: masked, and empty where it stands behind the fields that are shown.
     locations = values_of(step.response.headers if step.response else (), "location")
     text = clip(next(filter(None, locations), b"").decode("utf-8", "surrogateescape"))
-    failed = begin_step(step.number + 1, current.asked, options)
+    failed = begin_step(step.number + 1, current.asked, options, Deadline())
     failed.log.fail(error, 0)
     made = finish(failed, failed.log, options)
     return made._replace(
@@ -6121,122 +6248,52 @@ def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, optio
     )
 
 
-def add_step(state: RunState, step: Step, current: CurrentStep, options: Options) -> CurrentStep | None:
+def add_step(chain: Chain, step: Step, current: CurrentStep, options: Options) -> CurrentStep | None:
     """Add a step that is over to its run; return the one that it leads to, None at the end of the chain."""
-    state.steps.append(step)
+    chain.steps.append(step)
     # As it came: in the step's own record a credential in it is masked.
     response = current.log.response
     if not options.follow or step.error or not response or response.status not in REDIRECTS:
         return None
     locations = [value for value in values_of(response.headers, "location") if value]  # as browsers and curl
-    if locations and len(state.steps) > MAX_REDIRECTS:
-        state.limit_reached = True
+    if locations and len(chain.steps) > MAX_REDIRECTS:
+        chain.limit_reached = True
     elif locations:
-        state.cookies.take(current.request.url, response.headers)
+        chain.cookies.take(current.request.url, response.headers)
         try:
             url = resolve_location(current.request.url, locations)
             request = next_request(current.asked, response.status, url)
-            begun = begin_step(step.number + 1, request, options)
-            return begun._replace(request=state.cookies.add(begun.request))
+            begun = begin_step(step.number + 1, request, options, chain.deadline)
+            return begun._replace(request=chain.cookies.add(begun.request))
         except NetworkError as error:
             failed = error
         except UsageError as error:  # of a proxy that no step before needed
             failed = NetworkError("proxy", error.message, "Correct that, or go without a proxy: -x ''.")
-        state.steps.append(broken_redirect(step, current, failed, options))
+        chain.steps.append(broken_redirect(step, current, failed, options))
     return None
 
 
-def follow(options: Options, pool: ConnectionPool, state: RunState) -> None:
-    """Make the request, and with --follow those that it leads to: the one loop of the program."""
-    state.thread = threading.get_native_id()
-    current = state.current
-    while current:
-        step = take_step(current, options, pool, state)
-        with state.lock:
-            if state.abandoned:
-                return
-            current = state.current = add_step(state, step, current, options)
-
-
-def deadline_of(state: RunState, begun: int, options: Options) -> int:
-    """Return when a run has to be over. Until its clock starts, that is reckoned from `begun`."""
-    allowed = round(options.max_time * 1e9)
-    if state.started:
-        return state.started + allowed
-    latest = begun + round(START_PATIENCE * 1e9)
-    return latest + allowed if state.thread else latest
-
-
-def close_run(state: RunState, options: Options, deadline: int, refused: NetworkError | None) -> None:
-    """End the run in place of the measuring thread: at the deadline, or where this machine has `refused` what
-    a step needs.
-
-    The step under way fails. One that has just been answered in time is added as it is, and the step that it
-    leads to fails. Nothing happens where the chain is over.
-    """
-    with state.lock:
-        state.abandoned = True
-        current = state.current
-        while current:
-            history = current.log.copy()
-            history.keep_counters("ended")
-            if refused:
-                history.fail(refused, time.perf_counter_ns())
-            elif history.done is None and history.stopped is None:
-                limit = f"{options.max_time:g} s"
-                message = f"the time of {limit} was over before this step began"
-                hint = f"Earlier steps took it, or this machine or its CA store is too slow: {RAISE_M}"
-                late = NetworkError("timeout", message, hint)
-                if current.way and history.start:
-                    late = current.way.stuck(limit, history)
-                history.fail(late, deadline)
-                if current.way:
-                    current.way.give_up()  # so that a series does not gather threads that wait
-            current = add_step(state, finish(current, history, options), current, options)
-
-
-class Stopped(Exception):
-    """The series is to end: the run under way is given up."""
-
-
-def measure(options: Options, pool: ConnectionPool, look: Callable[[RunState], None], turn: Turn) -> Run:
-    """Run the chain in a thread of its own and wait for it, never longer than the deadline. Meanwhile `look`
-    is called ten times a second. Raises UsageError, Stopped (which `look` may), and whatever crashed.
+def measure(options: Options, pool: ConnectionPool, look: Callable[[Chain], None], turn: Turn) -> Run:
+    """Make the request, and with --follow those that it leads to: the one loop of the program. Meanwhile
+    `look` is called. Raises UsageError, Stopped (which `look` may), and whatever crashed.
     """
     if "--otlp" in options.exports:
         options = options._replace(trace_id=new_id(16))  # a trace of its own
-    state = RunState(turn, begin_step(1, options.request, options))
-    begun = max(time.perf_counter_ns(), turn.due)
-
-    def seconds_left() -> float:
-        look(state)
-        if state.current:
-            state.current.log.look_at_window()
-        left = (deadline_of(state, begun, options) - time.perf_counter_ns()) / 1e9
-        return min(left, options.max_time)  # before the clock starts: look again within a short -m
-
-    worker = Worker(lambda: follow(options, pool, state))
+    chain = Chain(turn, look)
+    chain.current = begin_step(1, options.request, options, chain.deadline)
+    chain.look()
     try:
-        worker.wait(seconds_left)
+        while chain.current:
+            step = take_step(chain.current, options, pool, chain)
+            chain.current = add_step(chain, step, chain.current, options)
     except Stopped:
-        state.abandoned = True
+        if chain.current and chain.current.way:
+            chain.current.way.close()
         raise
-    refused = None
-    if worker.crash:
-        refused = explain_refusal(worker.crash)
-        if not refused or not (state.started or turn.number > 1):
-            raise worker.crash
-        worker.crash.with_traceback(None)  # the traceback keeps alive what filled the memory
-    elif not state.thread and turn.number <= 1:
-        raise MemoryError("the measuring thread did not begin in time, for lack of memory or of a CPU")
-    close_run(state, options, deadline_of(state, begun, options), refused)
-    worker.ended.wait(0.02)  # not longer: the next run may be due
-    *before, last = state.steps
+    *before, last = chain.steps
     ended = time.perf_counter_ns()
-    if turn.overdue and state.started:
-        turn = turn._replace(late_us=round((state.started - turn.due) / 1000))
     steps = (step._replace(turn=turn) for step in (*before, last._replace(expected=options.expected)))
-    return Run(tuple(steps), state.limit_reached, turn, state.started or ended, ended, options.trace_id)
+    return Run(tuple(steps), chain.limit_reached, turn, chain.started or ended, ended, options.trace_id)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6548,7 +6605,6 @@ class Summary:
         shown = (step.network.tls.certificate for step in reversed(steps))
         self.certificate = next(filter(None, shown), None)  # the newest that is known
         self.runs = len(steps)
-        self.late = sum(step.turn.late_us is not None for step in steps)
         self.answered = [step for step in steps if not step.error]
         self.used = usable(steps)
         self.reused = (self.used or steps)[0].network.reused  # the statistics are of kept connections
@@ -7448,7 +7504,7 @@ class Report:
         self.options = options
         self.host = os.uname().nodename  # this machine's name
         self.planned = options.series.rounds  # runs, if it is not stopped
-        self.skipped = 0  # rounds, see `LiveReport`
+        self.late = 0  # starts, because of the run before
         self.interrupted = ""  # what is said of the run that a signal ended
         self.lookup_us: int | None = None  # what the lookup of the addresses took, None without one
         self.variants: Sequence[str | None] = (None,)  # in the order of the report
@@ -7683,7 +7739,7 @@ def summary_lines(report: Report, compact: bool) -> Iterator[str]:
     keys, stats = (SUMMARY_KEYS[-2:], SUMMARY_STATS[1:]) if compact else (SUMMARY_KEYS, SUMMARY_STATS)
     for summary in report.summaries:
         counts = {name: getattr(summary, name) for name in ("runs", "failed", "bad_status")}
-        counts.update({"n": len(summary.used)} if compact else {"late": summary.late})
+        counts.update({"n": len(summary.used)} if compact else {"late": report.late})
         tokens = [f"{name}={count}" for name, count in counts.items()]
         times = {f"{key}_{name}": summary.stat(key, name) for key, name in product(keys, stats)}
         tokens += time_tokens(times, compact)
@@ -7693,46 +7749,31 @@ def summary_lines(report: Report, compact: bool) -> Iterator[str]:
         yield f"Summary {summary.number}: " + " ".join(tokens)
 
 
-def status_text(state: RunState) -> str:
-    """Say what a run is doing."""
-    current = state.current
-    history = current and current.log.copy()
-    if not (current and history and history.start):
-        return ""
-    phase, begun = history.phase_at(math.inf)
-    spent = max(1, time.perf_counter_ns() - begun)
-    text = f"step {current.number}: {phase} {spent / 1e9:.1f} s"
-    if phase == "xfer" and history.received:
-        text += f", {amount_text(history.received, None, spent // 1000)}"
-    return text
-
-
-def stop_text(state: RunState | None) -> str:
+def stop_text(chain: Chain | None) -> str:
     """Say where a run was when it was stopped; nothing before its clock started."""
-    current = state and state.current
-    if not (state and current and current.log.start and state.started):
+    current = chain and chain.current
+    if not (chain and current and current.log.start and chain.started):
         return ""
-    history = current.log.copy()
-    text = f"stopped in {history.phase} after {length_text((time.perf_counter_ns() - state.started) / 1000)}"
-    peer = history.dials[-1].peer if history.dials else None
+    log, spent = current.log, time.perf_counter_ns() - chain.started
+    text = f"stopped in {log.phase} after {length_text(spent / 1000)}"
+    peer = log.dials[-1].peer if log.dials else None
     whose = ", the proxy" if current.route.proxy else ""
     return f"{text} ({peer.ip} port {peer.address[1]}{whose})" if peer else text
 
 
-def run_text(report: Report) -> str:
-    """Say which run of a series is under way."""
-    number = min(len(report.runs) + 1, report.planned)
-    return f"run {number}" + ("" if report.options.series.duration else f" of {report.planned}")
-
-
-def progress_text(report: Report) -> str:
-    """Say how the runs of a series went so far."""
-    values = times_of("ttfb", usable(filter(None, (run.judged for run in report.runs))))
-    figures = [f"ttfb {whole_ms(median(values))} ms"] if values else []
+def progress_text(report: Report, chain: Chain | None) -> str:
+    """Say which run of a series is under way, how many have failed, and how much of -m that run has taken."""
+    options, parts = report.options, []
+    if not options.series.single:
+        of_all = "" if options.series.duration else f" of {report.planned}"
+        parts.append(f"run {len(report.runs) + 1}{of_all}")
     failed = sum(run.steps[-1].error is not None for run in report.runs)
-    bad = sum(run.steps[-1].bad_status for run in report.runs)
-    figures += [f"{count} {word}" for count, word in ((failed, "failed"), (bad, "bad")) if count]
-    return ", ".join(figures)
+    if failed:
+        parts.append(f"{failed} failed")
+    if chain and chain.current and chain.started:
+        spent = (time.perf_counter_ns() - chain.started) / 1e9
+        parts.append(f"{spent:.1f} of {options.max_time:g} s")
+    return ", ".join(parts)
 
 
 def bad_answers_text(report: Report) -> str:
@@ -7989,7 +8030,6 @@ def run_document(run: Run) -> dict[str, Any]:
         "round": run.turn.round,
         **variant_fields(run.turn.variant),
         "started_at": instant_text(run.steps[0].started_at),
-        "late_ms": to_ms(run.turn.late_us),
         **run_fields(run),
         "steps": [step_document(step) for step in run.steps],
     }
@@ -8102,8 +8142,7 @@ def series_fields(report: Report) -> dict[str, Any]:
         "runs": len(report.runs),
         "failed": failed,
         "bad_status": sum(each.bad_status for each in report.summaries),  # only of last steps, too
-        "late": sum(run.turn.late_us is not None for run in report.runs),
-        "skipped": report.skipped,
+        "late": report.late,
         "errors": failed,
         "duration_ms": to_ms(report.duration_us),
     }
@@ -8926,8 +8965,8 @@ def series_title(summary: Summary, report: Report) -> str:
         parts.append(f"{summary.failed} failed ({kinds})")
     statuses = [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
     parts += [list_first(statuses)] if statuses else []
-    if summary.late:
-        parts.append(plural(summary.late, "late start"))
+    if report.late:
+        parts.append(plural(report.late, "late start"))
     duration = f"in {length_text(report.duration_us)}"
     runs = len(report.runs)
     parts.append(f"of {runs} {duration}" if summary.runs < runs else duration)
@@ -9257,8 +9296,7 @@ def sides_blocks(report: Report, width: int) -> Iterator[Block]:
         what = "1 address" if len(names) == 1 else f"{len(names)} addresses"
         what += " (given with --resolve)" if lookup is None else f" (found in {time_text(lookup, 2)})"
     rounds = plural(len({run.turn.round for run in report.runs}), "round")
-    late = sum(run.turn.late_us is not None for run in report.runs)
-    starts = f", {plural(late, 'late start')}" if late else ""
+    starts = f", {plural(report.late, 'late start')}" if report.late else ""
     yield f"{rounds} of {what}{starts}, in {length_text(report.duration_us)}; medians in ms:"
     yield Fields([(str(side.name), clip(side.words or "the command line alone")) for side in sides])
     yield sides_table(report, width)
@@ -9301,11 +9339,6 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
     # An advice is said once.
     yield Fields(row for at, row in enumerate(rows) if row[0] != "Try" or row not in rows[:at])
     yield Fields(("Note", Span(text, "warn")) for text in note_texts(report))
-    if report.skipped:
-        starts = report.skipped + len({run.turn.round for run in report.runs})
-        seconds = report.options.series.interval
-        interval = f"{seconds:g} s" if seconds >= 1 else f"{seconds * 1000:g} ms"
-        yield f"The interval of {interval} was too short for {report.skipped} of {starts} starts."
 
 
 def report_blocks(report: Report, width: int) -> Iterator[Block]:
@@ -9770,54 +9803,18 @@ class LiveReport:
         self.stream: Any = sys.stderr if gives_way else sys.stdout
         self._has_reader = not (gives_way and self.stream is None)
         self.whole = True  # all of it could be written so far
-        self._progress: str | None = None  # how the runs of a series went, once it has begun
-        self._counted = -math.inf  # when they were counted (seconds of time.monotonic)
         self._told = 0  # changes
-        self.state: RunState | None = None  # of the newest run
+        self.chain: Chain | None = None  # the newest run
 
-    def _plan(self, number: int) -> int | None:
-        """Return when a round is due (ns of perf_counter): 0 for at once, None if the series is over by then.
+    @property
+    def wanted(self) -> bool:
+        """Tell whether more is to be measured: somebody reads it, and no signal has come."""
+        return bool(self._options.exports or self._has_reader) and not INTERRUPTION.signal
 
-        Rounds are due whole intervals after the first start. One that comes due while the one before is under
-        way starts when that ends; further ones that have come due by then are skipped, and counted.
-        """
-        if number == 1:
-            return 0
-        report, series, now = self._report, self._options.series, time.perf_counter_ns()
-        begun, due = report.runs[0].started, 0
-        end = math.inf if series.duration is None else begun + series.duration * 10**9
-        if series.interval:
-            interval = round(series.interval * 1e9)
-            due = begun + (number - 1 + report.skipped) * interval
-            came_due = math.ceil((min(now, end) - due) / interval)  # one of these starts, if there is time
-            report.skipped += max(0, came_due - (now < end))
-        return due if max(due, now) < end else None
-
-    def wait(self, number: int) -> int | None:
-        """Wait until a round is to be prepared, and return when it is due (0: at once); None for the end."""
-        while (self._options.exports or self._has_reader) and not INTERRUPTION.signal:
-            due = self._plan(number)
-            if due is None:
-                self._report.planned = len(self._report.runs)
-                return None
-            self._update_progress()
-            left = (due - LEAD - time.perf_counter_ns()) / 1e9
-            if left <= 0:
-                return due
-            time.sleep(min(left, SLICE))
-        return None
-
-    def _update_progress(self) -> None:
-        """Count how the runs went: between two of them, and not after each, because of many it takes long."""
-        now = time.monotonic()
-        if self.status.stream and not self._options.series.single and now - self._counted > PAUSE:
-            self._progress, self._counted = progress_text(self._report), now
-            if self.status.ready:
-                self._draw_status()
-
-    def _draw_status(self, *under_way: str) -> None:
-        so_far = () if self._progress is None else (run_text(self._report), self._progress)
-        self.status.draw(", ".join(filter(None, (*so_far, *under_way))))
+    def draw(self) -> None:
+        """Draw the status line."""
+        if self.status.ready:
+            self.status.draw(progress_text(self._report, self.chain))
 
     def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
         """Say why a run failed. Of a series print its lines, and on a terminal what has changed with it."""
@@ -9862,34 +9859,40 @@ class LiveReport:
     def stop(self) -> None:
         """Leave no status line when a signal ends the process; of the first run say where it was."""
         self.status.clear()
-        where = stop_text(self.state)
+        where = stop_text(self.chain)
         if where and not (self._report.runs or self._silent) and sys.stderr is not None:
             write_at_once(sys.stderr, f"httphases: {where}\n")
 
-    def look(self, state: RunState) -> None:
-        """Say what a run is doing; raises Stopped when the series is to end."""
-        self.state = state
-        if self.status.ready:
-            self._draw_status(status_text(state))
+    def look(self, chain: Chain) -> None:
+        """Say that a run is under way; raises Stopped when the series is to end."""
+        self.chain = chain
+        self.draw()
         if INTERRUPTION.signal:
             raise Stopped
 
 
-def each_turn(
-    variants: Sequence[Variant], report: Report, live: LiveReport
-) -> Iterator[tuple[Variant, Turn]]:
-    """Give each variant with the place of its next run, when that is due. In each round their order is drawn
-    by lot, so that what a server does by turns, or every so often, does not always meet the same variant.
+def each_start(rounds: int, report: Report, live: LiveReport) -> Iterator[tuple[int, int]]:
+    """Give the number of each round when it is to be prepared, and when it is due (perf_counter_ns; 0: at
+    once). That is an interval after the round before it began. Where that round took longer it is late, and
+    moves the next ones. The series ends where nobody wants more, or before a start when its duration is over.
     """
-    number = 0
-    for round_number in range(1, report.planned // len(variants) + 1):
-        for index, variant in enumerate(sorted(variants, key=lambda _: os.urandom(8))):
-            due = live.wait(1 if index else round_number)  # the others of a round follow at once
-            if due is None:
-                return
-            number += 1
-            overdue = due > 0 and due < report.runs[-1].ended
-            yield variant, Turn(number, round_number, variant.name, due, overdue)
+    series, begun, end = report.options.series, 0, math.inf
+    for number in range(1, rounds + 1):
+        due = now = time.perf_counter_ns()
+        if number > 1:
+            begun = next(run.started for run in report.runs if run.turn.round == number - 1)
+            due = begun + round(series.interval * 1e9)
+            end = report.runs[0].started + series.duration * 1e9 if series.duration else math.inf
+        if max(due, now) >= end:
+            report.planned = len(report.runs)
+            return
+        while live.wanted and time.perf_counter_ns() < due - LEAD:
+            live.draw()
+            time.sleep(min(SLICE, max(0, due - LEAD - time.perf_counter_ns()) / 1e9))
+        if not live.wanted:
+            return
+        report.late += series.interval > 0 and due < now
+        yield number, due
 
 
 def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Sequence[Variant]:
@@ -9917,7 +9920,10 @@ def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Seq
 
 
 def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
-    """Measure run after run, until all are done or nobody wants more; raises UsageError for too many runs."""
+    """Measure run after run, until all are done or nobody wants more; raises UsageError for too many runs. In
+    each round the order of the variants is drawn by lot, so that what a server does by turns, or every so
+    often, does not always meet the same one.
+    """
     series, variants = report.options.series, find_variants(pool, report, live)
     if not variants:
         return
@@ -9926,19 +9932,21 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
     if runs > MAX_COUNT:
         advice = "--count" if series.duration is None else "--duration, or raise --interval"
         raise UsageError(f"these are {runs} runs, at most {MAX_COUNT}: lower {advice}")
-    for variant, turn in each_turn(variants, report, live):
-        try:
-            run = measure(variant.options, pool, live.look, turn)
-        except Stopped:
-            where = stop_text(live.state)
-            report.interrupted = f"{variant.name or 'the next'} was {where}" if where else ""
-            return
-        told = report.add(run)
-        INTERRUPTION.sums_up = not series.single
-        live.tell(*told)
-        if not series.single:
-            # The garbage of a run is collected here, where no clock runs; older objects now and then.
-            gc.collect(2 if turn.number % SWEEP == 0 else 1)
+    for number, due in each_start(runs // len(variants), report, live):
+        for variant in sorted(variants, key=lambda _: os.urandom(8)):
+            turn = Turn(len(report.runs) + 1, number, variant.name, due)
+            try:
+                run = measure(variant.options, pool, live.look, turn)
+            except Stopped:
+                where = stop_text(live.chain)
+                report.interrupted = f"{variant.name or 'the next'} was {where}" if where else ""
+                return
+            told = report.add(run)
+            INTERRUPTION.sums_up = not series.single
+            live.tell(*told)
+            if not series.single:
+                # The garbage of a run is collected here, where no clock runs; older objects now and then.
+                gc.collect(2 if turn.number % SWEEP == 0 else 1)
 
 
 def write_export(option: str, report: Report, crashed: bool) -> bool:

@@ -39,7 +39,7 @@ def race(monkeypatch, server):
                 tool.Peer(f"127.0.1.{number}", socket.AF_INET, places[kind])
                 for number, kind in enumerate(kinds, 1)
             ]
-            monkeypatch.setattr(tool, "resolve", lambda host, port, options, log: peers)
+            monkeypatch.setattr(tool, "resolve", lambda *_: peers)
             return here("-m", "10", *options, server.url(host="many.test"))
 
         yield run

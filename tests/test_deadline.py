@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 
 import pytest
 
-import tool
 from checks import parse_instant
 from paths import first
 from servers import dns_server, http_server, redirect, scripted
@@ -62,30 +60,3 @@ def test_the_deadline_is_one_for_the_whole_chain(run_tool):
     assert lasted >= DEADLINE * 1000 - 20
     advice = r"What came before left wait only \d+(\.\d)? ms of that time: look there first; or give it "
     assert re.match(advice, step["error"]["hint"])
-
-
-@pytest.mark.parametrize(("status", "steps"), [(200, [None]), (302, [None, "timeout"])])
-def test_a_step_that_has_just_ended_at_the_deadline_is_not_lost(status, steps):
-    """It is reported as it is; what has not begun is the step that it leads to."""
-    options = tool.parse_options(["-L", "-m", "1", "http://192.0.2.1/"], {}, 80)
-    state = tool.RunState(tool.Turn(), tool.begin_step(1, options.request, options))
-    log = state.current.log
-    log.start = time.perf_counter_ns()
-    log.response = tool.Response(status, "Fine", "HTTP/1.1", (("Location", b"/next"),))
-    log.done = time.perf_counter_ns()
-    tool.close_run(state, options, 0, None)
-    assert [step.error and step.error.kind for step in state.steps] == steps
-    assert state.abandoned
-    assert state.steps[0].response.status == status
-    if steps[-1]:
-        assert state.steps[-1].url == "http://192.0.2.1/next"
-        assert "before this step began" in state.steps[-1].error.message
-
-
-def test_until_the_first_syn_the_time_is_the_resolver_s():
-    options = tool.parse_options(["-x", "http://localhost:9", "https://a.test/"], {}, 80)
-    current = tool.begin_step(1, options.request, options)
-    way = tool.make_way(current, options, tool.TlsContexts(options), None)
-    way.go(lookups_only=True)
-    assert way.stuck("1 s", current.log).message == "the resolver gave no answer for localhost within 1 s"
-    way.close()

@@ -210,12 +210,12 @@ def test_what_is_no_duration_is_refused(call_tool, server):
     assert server.requests == []
 
 
-def test_rounds_of_a_duration_are_run_or_skipped_and_their_statistics_are_budgeted(call_tool, server):
+def test_rounds_of_a_duration_are_run_until_it_is_over_and_their_statistics_are_budgeted(call_tool, server):
     options = ("--duration", "1s", "--interval", "0.25", "--slo", "total.max=9000,total.p95=9000")
     result = call_tool(*options, "--json", "-", "--metrics-only", server.url())
     document = result.json()
     assert (document["duration_s"], document["count"], document["interval_s"]) == (1, None, 0.25)
-    assert len(document["runs"]) == len(server.requests) == 4 - document["summary"]["skipped"]
+    assert len(document["runs"]) == len(server.requests) and len(server.requests) in (3, 4)
     slo = document["summary"]["slo"]
     assert (result.code, slo["pass"], slo["not_judged"]) == (4, False, ["total.p95"])
     assert "total.p95: not judged, too few good answers" in result.err

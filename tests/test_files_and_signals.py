@@ -286,7 +286,7 @@ def test_a_second_signal_to_a_single_run_changes_nothing(start_tool, export):
     """Of two that are pending at once the kernel delivers the lower number first, whichever came first."""
     with Screen(80) as screen, scripted(Stage("")) as server:
         process = start_tool("--json", export, server.url(), stderr=screen.slave, env=TERMINAL)
-        assert screen.shows("step 1: wait "), screen.text
+        assert screen.shows(" of 20 s"), screen.text
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=PATIENCE)
