@@ -6602,8 +6602,6 @@ class Summary:
         self.number = steps[0].number
         self.urls = list(dict.fromkeys(step.url for step in steps))
         self.newest = steps[-1]
-        shown = (step.network.tls.certificate for step in reversed(steps))
-        self.certificate = next(filter(None, shown), None)  # the newest that is known
         self.runs = len(steps)
         self.answered = [step for step in steps if not step.error]
         self.used = usable(steps)
@@ -8633,7 +8631,8 @@ class Fields(NamedTuple):
 
 class Table(NamedTuple):
     """Rows below headings; a row without cells is a rule. Columns of `numbers` are aligned to the right. The
-    last one, if it has no heading, takes the rest of the width; if there is none left, the widest is folded.
+    last one, if it has no heading, takes the rest of the width; if there is none left, the widest one of text
+    is folded, to the width of its heading at the least.
     """
 
     headings: Sequence[str]
@@ -9182,10 +9181,6 @@ def not_good_rows(report: Report) -> Iterator[Row]:
 # ---------------------------------------------------------------------------------------------------------
 # 28d. Views of a comparison. A table with a row for each side, and a sentence that says which is better.
 COMPARED = (*PHASES, "total")
-DIFFERING = ("Protocol", "Size", "Steps", "Certificate")  # columns that are drawn where their values differ
-TEXTS = ("Side", "Address", "Status", "Protocol", "Certificate")  # columns that hold no numbers
-# Where it is narrow these columns go, the first one first.
-LEFT_OUT = ("dns", "xfer", "tls", "connect", "p95", "Size", "Steps", "Protocol", "wait", "Certificate")
 
 
 def difference_words(found: Comparison) -> str:
@@ -9234,58 +9229,38 @@ def comparison_lines(report: Report) -> Iterator[Line]:
             yield Span(words, tones.get(found.verdict, ""))
 
 
-def side_cells(side: Summary | Baseline, now: datetime.datetime) -> dict[str, str]:
-    """Return what the table tells of a side, by heading; of a baseline its times alone are known."""
-    cells = {key: time_text(side.distributions[key].median, 2, "") for key in COMPARED}
-    cells["p95"] = time_text(side.distributions["total"].stats.get("p95"), 2, "")
-    cells["tls"] = "-" if cells["tls"] == "0.00" else cells["tls"]  # of plain http
-    cells.update(dict.fromkeys(DIFFERING, "-"))
-    cells["Status"] = list_first(side.outcomes)
-    if isinstance(side, Baseline):
-        return cells
-    if side.used:
-        cells["Protocol"] = most_frequent([step.facts.get("protocol", "-") for step in side.used]) or "-"
-        cells["Size"] = size_text(round(median(step.body_bytes for step in side.used)))
-        cells["Steps"] = str(most_frequent([step.number for step in side.used]))
-    if side.certificate:
-        left = side.certificate.days_left(now)
-        cells["Certificate"] = (side.certificate.sha256 or "?")[:8]
-        cells["Certificate"] += "" if left is None else f", {plural(left, 'day') if left >= 0 else 'expired'}"
-    return cells
+def three_digits(us: float | None) -> str:
+    """Return a time in ms for a narrow column: 0.31, 13.3, 154; "-" for none."""
+    return time_text(us, 1 + (us < 9_995), "") if us else "-"
 
 
-def fitting_table(table: Sequence[Mapping[str, str]], headings: Sequence[str], width: int) -> Table:
-    """Make a table of cells by heading; of columns that do not fit the first of LEFT_OUT go first."""
-    for left_out in ("", *LEFT_OUT):
-        headings = [each for each in headings if each != left_out]
-        rows = [[cells[each] for each in headings] for cells in table]
-        if sum(max(map(len, column)) + 3 for column in zip(headings, *rows)) < width:  # in a frame
-            break
-    return Table(headings, [each for each in headings if each not in TEXTS], list(map(row_of, rows)))
-
-
-def sides_table(report: Report, width: int) -> Table:
-    """Compare sides: medians in ms, and how far total is above the first. What tells nothing is left out."""
-    now = wall_clock()
-    table = {name or NOW: side_cells(side, now) for name, side in report.compared.items()}
+def sides_table(report: Report) -> Table:
+    """Compare sides: medians, and how far total is above the first. A column that is empty is left out."""
+    sides: dict[str, Summary | Baseline] = {name or NOW: side for name, side in report.compared.items()}
     if report.options.baseline:
-        table = {BEFORE: side_cells(report.options.baseline, now), **table}
-    values = {key: {cells[key] for cells in table.values()} for key in (*COMPARED, "p95", *DIFFERING)}
-    told = [key for key in (*COMPARED, "p95") if values[key] - {"-", "0.00"}]
-    told += [key for key in DIFFERING if len(values[key] - {"-"}) > 1]
-    change = "difference" if report.options.baseline else "median difference"
-    names = "Address" if report.options.series.every_address else "Side"
-    told += [change] if report.comparisons else []
-    for name, cells in table.items():
-        cells.update({names: name, change: ""})
-    found = {each.names[0]: each.differences["total"].median for each in report.comparisons}
-    sizes = iter(plain_ms(us for us in found.values() if us is not None))
-    for name, us in found.items():
-        table[name][change] = "-" if us is None else f"{'−' if us < 0 else '+'}{next(sizes)} ms"
-    return fitting_table(list(table.values()), (names, "Status", *told), width)
+        sides = {BEFORE: report.options.baseline, **sides}
+    more = dict.fromkeys(sides, "")
+    for found in report.comparisons:
+        us = found.differences["total"].median
+        more[found.names[0]] = ("−" if us and us < 0 else "+" if us else "") + three_digits(us and abs(us))
+    headings = (
+        "Address" if report.options.series.every_address else "Side",
+        "Status",
+        *COMPARED,
+        "p95",
+        "diff",
+    )
+    rows: list[Sequence[str]] = []
+    for name, side in sides.items():
+        times = [side.distributions[key].median for key in COMPARED]
+        times.append(side.distributions["total"].stats.get("p95"))
+        rows.append((name, list_first(side.outcomes), *map(three_digits, times), more[name]))
+    told = [column for column in zip(headings, *rows) if {*column[1:]} - {"-", ""}]
+    shown, *cells = zip(*told)
+    return Table(shown, (*COMPARED, "p95", "diff"), list(map(row_of, cells)))
 
 
-def sides_blocks(report: Report, width: int) -> Iterator[Block]:
+def sides_blocks(report: Report) -> Iterator[Block]:
     """Show the sides of --versus, or the addresses of a name, and which is better."""
     first, sides, names = report.summaries[0].newest, report.options.sides, list(report.compared)
     yield Span(f"{first.request.method} {clip(first.url)}", "strong")
@@ -9299,7 +9274,7 @@ def sides_blocks(report: Report, width: int) -> Iterator[Block]:
     starts = f", {plural(report.late, 'late start')}" if report.late else ""
     yield f"{rounds} of {what}{starts}, in {length_text(report.duration_us)}; medians in ms:"
     yield Fields([(str(side.name), clip(side.words or "the command line alone")) for side in sides])
-    yield sides_table(report, width)
+    yield sides_table(report)
     for name, side in report.compared.items():
         if side.none_good:
             yield Span(f"{name}: {NONE_GOOD}", "warn")
@@ -9309,7 +9284,7 @@ def sides_blocks(report: Report, width: int) -> Iterator[Block]:
         yield f"There is nothing to compare: all runs are of {' and '.join(map(str, names))}."
 
 
-def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[Block]:
+def baseline_blocks(report: Report, baseline: Baseline) -> Iterator[Block]:
     """Compare what was measured with an earlier export."""
     told = [f"{baseline.path}, {baseline.started_at}"]
     for name, value in (("host", baseline.host), ("label", baseline.label)):
@@ -9319,7 +9294,7 @@ def baseline_blocks(report: Report, baseline: Baseline, width: int) -> Iterator[
     if baseline.url != (urls[0] if len(urls) == 1 else None):
         told.append(baseline.url or "various URLs")
     yield Fields([(BEFORE, clip(", ".join(told)))])
-    yield sides_table(report, width)
+    yield sides_table(report)
     yield from comparison_lines(report)
 
 
@@ -9331,7 +9306,7 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         where = f"; {report.interrupted}" if report.interrupted else ""
         yield Span(f"Stopped after {runs}{where}.", "warn")
     if report.runs[0].turn.variant:
-        yield from sides_blocks(report, width)
+        yield from sides_blocks(report)
     else:
         for summary in report.summaries:
             yield from summary_blocks(summary, report, width)
@@ -9348,7 +9323,7 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
         yield from run_blocks(run, options.include, width) if run else series_blocks(report, width)
         yield Fields(("Stopped", Span(text, "bad")) for text in limit_texts(report))
         if options.baseline:
-            yield from baseline_blocks(report, options.baseline, width)
+            yield from baseline_blocks(report, options.baseline)
         if run and not report.verdict and report.exit_code() == ExitCode.HTTP_ERROR:
             yield Fields([("Not good", Span(f"{bad_answers_text(report)}: exit 22", "bad"))])
     if report.verdict:
@@ -9464,8 +9439,9 @@ class Painter:
         widths = [max(map(len, column)) for column in zip(table.headings, *texts)]
         left = self.frame - sum(widths) - self.gap * (len(widths) - 1) - self.edges
         if left < 0:
-            widest = widths.index(max(widths))
-            widths[widest] = max(1, widths[widest] + left)
+            texts_alone = [at for at, heading in enumerate(table.headings) if heading not in table.numbers]
+            widest = max(texts_alone, key=widths.__getitem__)
+            widths[widest] = max(len(table.headings[widest]) or 1, widths[widest] + left)
         elif not table.headings[-1]:
             widths[-1] += left
         return widths, [
@@ -9525,7 +9501,7 @@ class RichPainter(Painter):
 
     def paint(self, blocks: Iterable[Any]) -> None:
         for block in blocks:
-            self._console.print(self._draw(block))
+            self._console.print(self._draw(block), crop=False)
         lines = self._console.file.getvalue().split("\n")
         self._stream.write("\n".join(begin_with_own(line.rstrip()) for line in lines))
 
@@ -9546,7 +9522,8 @@ class RichPainter(Painter):
 
     def _table(self, table: Table) -> Any:
         widths, rows = self._columns(table)
-        drawn = optional("rich.table").Table(box=self._box, header_style="strong")
+        whole = sum(widths) + self.gap * (len(widths) - 1) + self.edges
+        drawn = optional("rich.table").Table(box=self._box, header_style="strong", width=whole)
         for heading, width in zip(table.headings, widths):
             side = "right" if heading in table.numbers else "left"
             drawn.add_column(self._text(heading), justify=side, width=width, overflow="fold")
