@@ -101,6 +101,7 @@ import errno
 import gc
 import os
 import signal
+from types import SimpleNamespace
 
 
 def cannot_run(reason: str) -> NoReturn:
@@ -149,8 +150,6 @@ def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
 
 def import_http_client() -> Any:
     """Return http.client, which only writes here, without email, which takes 6 ms of every start."""
-    from types import SimpleNamespace
-
     if "http.client" not in sys.modules:
         email = SimpleNamespace(message=SimpleNamespace(Message=object))
         light = optional("http.client", dict.fromkeys(("email", "email.message", "email.parser"), email))
@@ -174,7 +173,6 @@ if __name__ == "__main__":
 try:
     import _queue
     import _thread
-    import argparse
     import base64
     import codecs
     import collections
@@ -1775,7 +1773,7 @@ def parse_resolve(text: str) -> tuple[tuple[str, int], str]:
 
 
 def read_overrides(
-    args: argparse.Namespace, place: tuple[str, int]
+    args: SimpleNamespace, place: tuple[str, int]
 ) -> tuple[dict[tuple[str, int], str], tuple[str, ...]]:
     """Return what --resolve gives: by host and port the last address; apart from these, with
     --all-addresses, all addresses for the URL's own `place`. Raises UsageError.
@@ -1978,7 +1976,7 @@ def check_pem_path(option: str, path: str) -> str:
     raise UsageError(f"{option}: there is no regular file '{before}{rest}")
 
 
-def read_identity(args: argparse.Namespace, seconds: float) -> Identity | None:
+def read_identity(args: SimpleNamespace, seconds: float) -> Identity | None:
     """Return where the client certificate of --cert and its key are; raises UsageError."""
     if args.cert is None:
         return None
@@ -2155,13 +2153,6 @@ class Answered(Exception):
     """Option --help or --version was given: its text is printed in place of a run, exit 0."""
 
 
-class AppendData(argparse.Action):
-    """An option that gives a part of the body: kept in order, with the option that it came by."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        namespace.data = [*namespace.data, (option_string, values)]
-
-
 SLO_HELP = f"budgets of the last step, for these times; KEY.STAT of a series: {', '.join(SLO_STATS)}; "
 SLO_HELP += "KEY=+MS, +N% with --vs or --baseline"
 # By group: the spellings (the first long one names the value), the value (flags have none), and what --help
@@ -2232,16 +2223,18 @@ OPTIONS = {
     ),
     "about": (("-h --help", "", "show this and exit"), ("--version", "", "show the version and exit")),
 }
-# Each value of these counts, as of `AppendData`; of all others the last.
-COLLECTED = ("-H", "-b", "--url", "--resolve", "--slo", "--versus")
-NAMES = {  # by option: the attribute that holds its value in what argparse returns
+NAMES = {  # by option: the attribute that holds its value in what `parse_words` returns
     word: next(word for word in text.split() if word.startswith("--")).lstrip("-").replace("-", "_")
     for options in OPTIONS.values()
     for text, _, _ in options
     for word in text.split()
 }
 NAMES.update({"--data-raw": "data"})
-# How a value may begin that looks like an option: a multipart body, a budget below 0.
+VALUED = {
+    word for options in OPTIONS.values() for text, value, _ in options if value for word in text.split()
+}
+COLLECTED = "cookie data header resolve slo url versus".split()  # each value counts; of all others the last
+# How the next word may begin if it is a value that looks like an option: a multipart body, a budget below 0.
 DASHED = {**dict.fromkeys("data cookie user user_agent referer versus".split(), "-"), "slo": "-[0-9.]"}
 PATHS = [*EXPORT_OPTIONS, *"--baseline --cacert --cert --key --key-password-file --unix-socket".split()]
 ADDRESS_OPTIONS = "-x --resolve -4 -6 --interface --all-addresses".split()
@@ -2295,26 +2288,6 @@ def instead_of(name: str) -> str:
     )
 
 
-def split_words(words: Iterable[str]) -> Iterator[str]:
-    """Rewrite words for argparse: join a value that begins with - to its option; part -sSLo/dev/null."""
-    rest = iter(words)
-    for word in rest:
-        name = word.partition("=")[0]
-        flags = re.match(f"-([{BARE_FLAGS}]+)(?=[A-Za-z])", word)
-        if NAMES.get(word) in DASHED:
-            text = next(rest, None)
-            if text and re.match(DASHED[NAMES[word]], text):
-                word, text = f"{word}={text}", None
-            yield from [word] if text is None else [word, text]
-        elif re.match("-[A-Za-z]{2}", word) and f"-{name}" in {**foreign_hints(), **NAMES}:
-            raise UsageError(f"unrecognized arguments: {name}: {instead_of(f'-{name}')}")
-        elif flags and " " not in word:
-            yield from [f"-{letter}" for letter in dict.fromkeys(flags[1])]
-            yield f"-{word[flags.end() :]}"
-        else:
-            yield word
-
-
 def help_text(width: int) -> str:
     """Return what --help prints, in so many columns."""
     import textwrap
@@ -2329,59 +2302,71 @@ def help_text(width: int) -> str:
     return "\n".join([*lines, "", HELP])
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        names = message.removeprefix("argument ").partition(":")[0]  # what follows may repeat a credential
-        what = "no value" if "ignored" in message else "a value before the URL"
-        raise UsageError(f"{names} takes {what}")
-
-    def parse_all(self, argv: Sequence[str] | None, width: int) -> argparse.Namespace:
-        """Parse a command line; raises UsageError, or Answered by --help (`width` columns), --version."""
-        words = list(sys.argv[1:] if argv is None else argv)
-        end = words.index("--") if "--" in words else len(words)
-        words[:end] = split_words(words[:end])
-        for word in words:
-            if re.fullmatch("(--[^=]+=|-[^-]=?)--", word):  # argparse would take it out of the values
-                raise UsageError(f"{word[:-2].rstrip('=')}: '--' cannot be a value")
-        args, unknown = self.parse_known_args(words)
-        if args.help or args.version:
-            raise Answered(help_text(width) if args.help else f"httphases {__version__}\n")
-        given = args.urls + unknown  # argparse takes -0 for a number, and so for a URL
-        strange = [word for word in given if word.startswith("-")]
-        if strange:
-            names = [re.sub(r"(?s)^(--[\w.-]*|-[^-]).*", r"\1", word) for word in strange]  # no values
-            hints = [f"{', '.join(same)}: {hint}" for hint, same in group_by(instead_of, names).items()]
-            raise UsageError(f"unrecognized arguments: {'; '.join(hints)}")
-        args.url = args.url + given
-        return args
+def split_words(words: Iterator[str]) -> Iterator[tuple[str, str | None]]:
+    """Return each option with the value that is joined to it, or None, and each other word with None. A word
+    of several options is parted, as -sSLo/dev/null.
+    """
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not word.startswith("-") or word in ("-", "--"):
+            yield word, None
+        elif word.startswith("--"):
+            yield name, value if equals else None
+        elif len(name) > 2 and (f"-{name}" in NAMES or f"-{name}" in foreign_hints()):
+            raise UsageError(f"unrecognized arguments: {name}: {instead_of(f'-{name}')}")
+        else:
+            # Flags, if no sign follows them as in -k=yes, and one option, to which the rest is joined.
+            flags, last, rest = re.findall(rf"(?s)^-([{BARE_FLAGS}]*(?![^\w#]))(.?)(.*)", word)[0]
+            yield from ((f"-{flag}", None) for flag in flags)
+            if last:
+                yield f"-{last}", rest.removeprefix("=") if rest else None
 
 
-def build_parser() -> Parser:
-    """Return the parser of the table above."""
-    # No Python ships translations of what argparse says; looking for them all the same takes 1 ms.
-    vars(argparse)["_"] = str
-    parser = Parser(prog="httphases", allow_abbrev=False, add_help=False)
-    # For an argument in no group argparse makes a help formatter at once, which imports dataclasses and
-    # inspect on Python 3.14, and shutil with bz2.
-    group = parser.add_argument_group()
-    group.add_argument("urls", nargs="*")
-    for text, value, _ in (option for options in OPTIONS.values() for option in options):
-        spellings = text.split()
-        kind: dict[str, Any] = {"metavar": value}
-        if not value:
-            kind = {"action": "store_true"}
-        elif NAMES[spellings[0]] == "data":
-            kind.update(action=AppendData, dest="data", default=[])
-        elif spellings[0] in COLLECTED:
-            kind.update(action="append", default=[])
-        group.add_argument(*spellings, **kind)
-    return parser
+def keep_value(args: SimpleNamespace, option: str, value: str | None, words: Iterator[str]) -> None:
+    """Keep the value of an option: the next word where none is joined to it. Raises UsageError."""
+    name = NAMES[option]
+    if option not in VALUED:
+        if value is not None:
+            raise UsageError(f"{option} takes no value")
+        setattr(args, name, True)
+        return
+    if value is None:
+        value = next(words, None)
+        if value is None or (re.match("-.", value) and not re.match(DASHED.get(name, "$"), value)):
+            raise UsageError(f"{option} takes a value before the URL")
+    if name in COLLECTED:
+        getattr(args, name).append((option, value) if name == "data" else value)
+    else:
+        setattr(args, name, value)
+
+
+def parse_words(words: Iterable[str], width: int) -> SimpleNamespace:
+    """Return the values of a command line's options, by NAMES, and as `url` all words that are none. Raises
+    UsageError, or Answered by --help (`width` columns) and --version.
+    """
+    args = SimpleNamespace(**{name: None if option in VALUED else False for option, name in NAMES.items()})
+    vars(args).update((name, []) for name in COLLECTED)
+    rest, strange = iter(words), list[str]()
+    for option, value in split_words(rest):
+        if option in NAMES:
+            keep_value(args, option, value, rest)
+        elif (option, value) == ("--", None):
+            args.url += rest
+        else:
+            (strange if option.startswith("-") else args.url).append(option)
+    if args.help or args.version:
+        raise Answered(help_text(width) if args.help else f"httphases {__version__}\n")
+    if strange:
+        names = dict.fromkeys(re.sub(r"(?s)^(--[\w.-]*).*", r"\1", word) for word in strange)  # no values
+        hints = [f"{', '.join(same)}: {hint}" for hint, same in group_by(instead_of, names).items()]
+        raise UsageError(f"unrecognized arguments: {'; '.join(hints)}")
+    return args
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 9b. Options. What excludes what, and what is read for it: the last place where a UsageError can
 #     arise, but for what the first TLS context reads (15), and what a side opens (30).
-def choose_series(args: argparse.Namespace) -> Series:
+def choose_series(args: SimpleNamespace) -> Series:
     """Return the series that is asked for; raises UsageError."""
     if not args.versus and args.count is args.duration is args.baseline is None:
         return Series(single=not args.all_addresses, every_address=args.all_addresses)
@@ -2396,11 +2381,11 @@ def choose_series(args: argparse.Namespace) -> Series:
     return Series(rounds, interval, args.reuse, False, args.all_addresses, duration=duration)
 
 
-def is_given(args: argparse.Namespace, option: str) -> bool:
+def is_given(args: SimpleNamespace, option: str) -> bool:
     return getattr(args, NAMES[option]) not in (None, False, [])
 
 
-def check_conflicts(args: argparse.Namespace) -> None:
+def check_conflicts(args: SimpleNamespace) -> None:
     """Raise UsageError unless there is one URL, and for options that exclude each other or name nothing."""
     for option, beginning, why in MISTAKEN:
         value = getattr(args, NAMES[option])
@@ -2427,12 +2412,12 @@ def check_conflicts(args: argparse.Namespace) -> None:
             raise UsageError(f"{option} needs {' or '.join(needed)}{why}")
 
 
-def list_exports(args: argparse.Namespace) -> dict[str, str]:
+def list_exports(args: SimpleNamespace) -> dict[str, str]:
     """Return the files that are to be written, by option."""
     return {option: getattr(args, NAMES[option]) for option in EXPORT_OPTIONS if is_given(args, option)}
 
 
-def check_standard_input(*sides: argparse.Namespace) -> None:
+def check_standard_input(*sides: SimpleNamespace) -> None:
     """Raise UsageError where standard input has two readers; who names it by the same words gets the same."""
     named: list[tuple[str, str | None]] = [("the program itself", sys.argv[0])]  # python3 - < tool.py
     for args in sides:
@@ -2446,7 +2431,7 @@ def check_standard_input(*sides: argparse.Namespace) -> None:
         raise UsageError(f"{' and '.join(readers)} cannot all read standard input: name files")
 
 
-def check_files(args: argparse.Namespace) -> None:
+def check_files(args: SimpleNamespace) -> None:
     """Raise UsageError where a file would be read or written twice."""
     check_standard_input(args)
     for (other, earlier), (option, path) in combinations(list_exports(args).items(), 2):
@@ -2455,7 +2440,7 @@ def check_files(args: argparse.Namespace) -> None:
             raise UsageError(f"{other} and {option} both write to '{path}'")
 
 
-def warn_of_request(args: argparse.Namespace, request: Request) -> Iterator[str]:
+def warn_of_request(args: SimpleNamespace, request: Request) -> Iterator[str]:
     """Warn of a request that may not be meant."""
     if request.body is not None and request.method in ("GET", "HEAD"):
         yield f"{request.method} with a request body: many servers ignore it or refuse it"
@@ -2490,7 +2475,7 @@ def check_options(options: Options) -> None:
         raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
 
 
-def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]:
+def read_headers_given(args: SimpleNamespace, seconds: float) -> list[Header]:
     """Return the header fields of all options; -H wins over those of other options. Raises UsageError."""
     headers = [parse_header(*line) for line in header_lines(args.header, seconds)]
     if not all("=" in text for text in args.cookie):
@@ -2509,13 +2494,13 @@ def read_headers_given(args: argparse.Namespace, seconds: float) -> list[Header]
     return [*headers, *without_fields(others, field_names(headers))]
 
 
-def parse_max_time(args: argparse.Namespace) -> float:
+def parse_max_time(args: SimpleNamespace) -> float:
     """Return the seconds of -m; raises UsageError."""
     otherwise = ADDRESS_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
     return parse_time("-m", args.max_time, otherwise)
 
 
-def read_request(args: argparse.Namespace, seconds: float, headers: tuple[Header, ...]) -> Request:
+def read_request(args: SimpleNamespace, seconds: float, headers: tuple[Header, ...]) -> Request:
     """Return the first request; raises UsageError."""
     url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
     body, content_type = load_body(args.data, seconds, "content-type" in field_names(headers))
@@ -2533,7 +2518,7 @@ def read_request(args: argparse.Namespace, seconds: float, headers: tuple[Header
     return request
 
 
-def own_options(args: argparse.Namespace, options: Options) -> Options:
+def own_options(args: SimpleNamespace, options: Options) -> Options:
     """Return options with all that a side may change, but for its request; raises UsageError."""
     patience = options.max_time  # before -m of a side changes it: a file that sides share is read once
     overrides, addresses = read_overrides(args, options.request.url.place)
@@ -2554,7 +2539,7 @@ def own_options(args: argparse.Namespace, options: Options) -> Options:
     )
 
 
-def choose_options(args: argparse.Namespace, environ: Mapping[str, str]) -> Options:
+def choose_options(args: SimpleNamespace, environ: Mapping[str, str]) -> Options:
     """Return the options of the main command line, but for its sides; raises UsageError."""
     seconds = parse_max_time(args)
     headers = read_headers_given(args, seconds)  # before the URL, which may be the rest of a bad one
@@ -2592,14 +2577,14 @@ FOR_ALL = ["-f", "--expect"]  # the options that are for all sides: these, and t
 FOR_ALL += [text.split()[0] for group in OPTIONS if group not in SIDE_GROUPS for text, *_ in OPTIONS[group]]
 
 
-def parse_side(words: str, parser: Parser) -> argparse.Namespace:
+def parse_side(words: str) -> SimpleNamespace:
     """Return what the words of a side change; raises UsageError."""
     import shlex
 
     if re.fullmatch(r"@?[\w./-]+\.json", words):
         raise UsageError("an export is compared by --baseline FILE")
     try:
-        args = parser.parse_all(shlex.split(words), width=80)
+        args = parse_words(shlex.split(words), width=80)
     except ValueError:
         raise UsageError("its words have a quote that is not closed, or end in a backslash") from None
     except Answered:
@@ -2610,7 +2595,7 @@ def parse_side(words: str, parser: Parser) -> argparse.Namespace:
     return args
 
 
-def show_side(words: str, own: argparse.Namespace, secrets: Secrets) -> str:
+def show_side(words: str, own: SimpleNamespace, secrets: Secrets) -> str:
     """Return the words of a side as they were written, or if they hold credentials, with these masked."""
     import shlex
 
@@ -2624,7 +2609,7 @@ def show_side(words: str, own: argparse.Namespace, secrets: Secrets) -> str:
     return whole_characters(words if shown == split else shlex.join(shown))
 
 
-def without_credentials(side: Options, base: Options, own: argparse.Namespace) -> Options:
+def without_credentials(side: Options, base: Options, own: SimpleNamespace) -> Options:
     """Return a side without the base's credentials that its words do not repeat: they do not go to another
     origin, as after a redirect (RFC 9110 section 15.4), nor Proxy-Authorization to another proxy.
     """
@@ -2645,11 +2630,11 @@ def without_credentials(side: Options, base: Options, own: argparse.Namespace) -
     return side._replace(warnings=(warning,) if left_out else ())
 
 
-def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options) -> Options:
+def choose_side(args: SimpleNamespace, own: SimpleNamespace, base: Options) -> Options:
     """Return the options of a side; raises UsageError as for a command line of its own."""
     # What a side gives replaces what the base gives; its --resolve is added, and its -4 replaces -6 too.
     given = {name: value for name, value in vars(own).items() if value not in (None, False, [])}
-    merged = argparse.Namespace(**{**vars(args), **given})
+    merged = SimpleNamespace(**{**vars(args), **given})
     merged.resolve = args.resolve + own.resolve
     if own.ipv4 or own.ipv6:
         merged.ipv4, merged.ipv6 = own.ipv4, own.ipv6
@@ -2663,14 +2648,14 @@ def choose_side(args: argparse.Namespace, own: argparse.Namespace, base: Options
     return side._replace(warnings=(*warnings, *side.warnings))
 
 
-def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Options:
+def choose_sides(args: SimpleNamespace, base: Options) -> Options:
     """Return the options with all sides, the base first; each masks the secrets of all. Raises UsageError."""
     if len(args.versus) >= len(SIDES):
         raise UsageError(f"--versus was given {len(args.versus)} times, {len(SIDES) - 1} at most")
     options, warnings, given = [base], list(base.warnings), []
     for number, words in enumerate(args.versus, 1):
         try:
-            given.append(parse_side(words, parser))
+            given.append(parse_side(words))
             check_standard_input(args, *given)
             options.append(choose_side(args, given[-1], base))
         except UsageError as error:
@@ -2686,8 +2671,7 @@ def choose_sides(args: argparse.Namespace, base: Options, parser: Parser) -> Opt
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
     """Read and check the whole command line; raises UsageError, or Answered. --help takes `width` columns."""
     read_local.cache_clear()
-    parser = build_parser()
-    args = parser.parse_all(argv, width)
+    args = parse_words(sys.argv[1:] if argv is None else argv, width)
     check_conflicts(args)
     check_files(args)
     options = choose_options(args, environ)
@@ -2695,7 +2679,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     options = options._replace(secrets=index_secrets(secrets_of(options)), warnings=warnings)
     check_options(options)
     if args.versus:
-        options = choose_sides(args, options, parser)
+        options = choose_sides(args, options)
     read_local.cache_clear()
     return options._replace(warnings=(*options.warnings, *warn_of_reports(options)))
 
@@ -4843,8 +4827,6 @@ def import_h2() -> bool:
     """Import all of h2 that is needed; False where it is missing or unfit. Stand-ins for logging and
     dataclasses save 10 ms of a start, 4 beside rich; an h2 that fails with them gets the real ones.
     """
-    from types import SimpleNamespace
-
     if "h2.connection" in sys.modules:
         return True
     logging = SimpleNamespace(getLogger=lambda _: SimpleNamespace(debug=lambda *_: None))

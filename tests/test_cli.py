@@ -31,11 +31,9 @@ def asked(run, *arguments, path="/", warned=None, **settings):
 
 # --- every option, in every place that must know it ------------------------------------------------
 
-ACTIONS = [action for action in tool.build_parser()._actions if action.option_strings]
-TAKING_VALUES = [action for action in ACTIONS if action.nargs is None]
-FLAGS = [action for action in ACTIONS if action.nargs == 0]
-SPELLINGS = [name for action in ACTIONS for name in action.option_strings]
-WRITING = [action for action in TAKING_VALUES if action.option_strings[0] in tool.EXPORT_OPTIONS]
+OPTIONS = [text.split() for group in tool.OPTIONS.values() for text, _, _ in group]
+TAKING_VALUES = [names for names in OPTIONS if names[0] in tool.VALUED]
+SPELLINGS = [name for names in OPTIONS for name in names]
 AGAIN = {  # what a second value does, by the option's first spelling
     "is added": "-d --data-raw -H -b --url --resolve --slo --versus",
     "is the one that counts": (
@@ -47,21 +45,17 @@ AGAIN = {  # what a second value does, by the option's first spelling
 
 
 def test_every_option_with_a_value_has_a_place_among_those():
-    assert sorted(" ".join(AGAIN.values()).split()) == sorted(
-        each.option_strings[0] for each in TAKING_VALUES
-    )
-    assert {type(each).__name__ for each in ACTIONS if each not in TAKING_VALUES + FLAGS} == set()
+    assert sorted(" ".join(AGAIN.values()).split()) == sorted(names[0] for names in TAKING_VALUES)
 
 
 def test_a_second_value_is_added_or_the_one_that_counts():
-    for action in TAKING_VALUES:
-        option, other = action.option_strings[0], action.option_strings[-1]
-        words = [option, "a", other, "b", "http://127.0.0.1:1/"]
-        args = tool.build_parser().parse_all(words, 80)
+    for option, *_, other in (names * 2 for names in TAKING_VALUES):
+        words, name = [option, "a", other, "b", "http://127.0.0.1:1/"], tool.NAMES[option]
         expected = ["a", "b"] if option in AGAIN["is added"].split() else "b"
-        if action.dest == "data":
+        if name == "data":
             expected = [(option, "a"), (other, "b")]
-        assert getattr(args, action.dest) == (expected if option != "--url" else [*expected, words[-1]])
+        args = tool.parse_words(words, 80)
+        assert getattr(args, name) == (expected if option != "--url" else [*expected, words[-1]])
 
 
 def test_readme_has_a_row_for_every_option():
@@ -82,8 +76,8 @@ def test_what_curl_has_and_this_has_not_is_answered_with_options_that_are_there(
 
 def test_what_writes_a_file_wants_a_path_of_its_own(call_tool, server, tmp_path):
     path = tmp_path / "out"
-    for action, other in zip(WRITING, [*WRITING[1:], WRITING[0]]):
-        [option], [second] = action.option_strings, other.option_strings
+    writing = tool.EXPORT_OPTIONS
+    for option, second in zip(writing, [*writing[1:], writing[0]]):
         check_usage_error(call_tool(option, "", server.url()), option, "expected a path")
         words = [option, path, second, path]
         check_usage_error(call_tool(*words, server.url()), option, second, "both write to")
@@ -194,19 +188,27 @@ def test_a_cluster_of_flags_is_taken_apart(call_tool, server):
     result = call_tool("-sSLo", "/dev/null", "-w%{time_total}", server.url())
     check_usage_error(result, "arguments: -o: leave it out", "; -w: every report")
     assert call_tool("-kLf", "--compact", server.url()).code == 0
-    assert asked(call_tool, "-LkXPOST").method == "POST"
+    for words in (["-LkXPOST"], ["-LX=POST"], ["-kLX", "POST"]):
+        assert asked(call_tool, *words).method == "POST"
     assert asked(call_tool, "-d", "-s not an option").body == b"-s not an option"
     assert asked(call_tool, "-d", "-5").body == b"-5", "nor is a negative number"
 
 
 def test_an_option_without_its_value_and_a_flag_with_one_are_named(call_tool, server):
-    for action in ACTIONS:
-        for option in action.option_strings if action in TAKING_VALUES else []:
-            check_usage_error(call_tool(server.url(), option), option)
-        if action in FLAGS:
-            option = max(action.option_strings, key=len)
-            check_usage_error(call_tool(f"{option}=yes", server.url()), option)
+    for option in SPELLINGS:
+        if option in tool.VALUED:
+            check_usage_error(call_tool(server.url(), option), f"{option} takes a value before the URL")
+            if tool.NAMES[option] not in tool.DASHED:
+                check_usage_error(call_tool(option, "-k", server.url()), f"{option} takes a value")
+        else:
+            check_usage_error(call_tool(f"{option}=yes", server.url()), f"{option} takes no value")
     assert server.accepted == 0
+
+
+def test_behind_two_hyphens_all_words_are_urls(call_tool, server):
+    check_usage_error(call_tool("--", "--json", server.url()), "expected one URL, got 2 words")
+    assert call_tool("--compact", "--", server.url()).code == 0
+    assert asked(call_tool, "-d", "--").body == b"--"
 
 
 # --- the URL --------------------------------------------------------------------------------------

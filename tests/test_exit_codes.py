@@ -63,11 +63,10 @@ def test_of_several_conditions_the_first_in_order_decides(call_tool, site, path,
 def test_an_internal_error_is_one_line_and_70(run_tool, server, tmp_path, traceback):
     """By what Python runs first, as is something before it that Python can only ignore."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import argparse\n"
+        "import urllib.parse\n"
         "class Ignored:\n    def __del__(self):\n        raise KeyError\n"
         "def broken(self, *args, **kwargs):\n    Ignored()\n    raise LookupError('not thought of')\n"
-        "argparse.ArgumentParser.parse_args = broken\n"
-        "argparse.ArgumentParser.parse_known_args = broken\n"
+        "urllib.parse.quote_from_bytes = broken\n"
     )
     env = {"PYTHONPATH": str(tmp_path), **({"HTTPHASES_TRACEBACK": "1"} if traceback else {})}
     result = run_tool("--compact", server.url(), env=env)

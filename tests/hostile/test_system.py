@@ -258,7 +258,7 @@ class Watch:
             os.kill(os.getpid(), {number})
 sys.meta_path.insert(0, Watch())
 """
-MODULES = {"argparse": 2, "ssl": 15, "h2.connection": 2}
+MODULES = {"mmap": 2, "ssl": 15, "h2.connection": 2}
 
 
 @pytest.mark.parametrize(("module", "number"), MODULES.items())
