@@ -9648,7 +9648,9 @@ def try_to_write(what: str, write: Callable[[], object]) -> bool:
     except BrokenPipeError:
         pass
     except (OSError, ValueError, MemoryError) as error:
-        reason = "there is no such folder" if isinstance(error, FileNotFoundError) else reason_of(error)
+        reason = (
+            "there is no such folder or device" if isinstance(error, FileNotFoundError) else reason_of(error)
+        )
         say(f"error: cannot write {what}: {reason}")
         return False
     return True
@@ -9717,6 +9719,7 @@ def write_file(path: str, data: Iterable[bytes]) -> None:
     if os.path.islink(path) and not of_system:
         raise OSError(errno.ELOOP, "it is a symbolic link: name the file itself")
     if of_system or (os.path.exists(path) and not os.path.isfile(path)):
+        INTERRUPTION.sums_up = False  # a signal ends the wait for a reader
         way = os.O_WRONLY | os.O_TRUNC | (0 if of_system else os.O_NOFOLLOW)
         with open(os.open(path, way), "wb") as file:
             file.writelines(data)
@@ -10020,7 +10023,7 @@ def main(argv: Sequence[str] | None = None, take_store: TakeStore = lambda: None
 
 
 def claim_standard_streams() -> None:
-    """Keep sockets from getting the numbers 0, 1 and 2; print what cannot be encoded as an escape."""
+    """Keep sockets from getting the numbers 0, 1 and 2; print all, what cannot be encoded as an escape."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
@@ -10028,6 +10031,7 @@ def claim_standard_streams() -> None:
             os.open("/", os.O_RDONLY)  # takes the lowest free number
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
+            os.set_blocking(stream.fileno(), True)  # else a slow reader would get less than all
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 

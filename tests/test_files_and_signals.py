@@ -114,11 +114,13 @@ def test_a_fifo_waits_for_its_reader_and_gets_the_whole_document_or_ends_at_a_si
         check_document(json.load(source))
     process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
-    process = start_tool(*words)
-    assert process.stdout.readline().startswith(b"Step 1: 200")
-    process.terminate()
-    process.communicate(timeout=PATIENCE)
-    assert process.returncode == 143
+    for lines, series in ((1, ()), (3, ("--count", "2", "--interval", "0"))):
+        process = start_tool(*series, *words)
+        assert all(process.stdout.readline() for _ in range(lines))
+        time.sleep(0.2)
+        process.terminate()
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 143
     assert os.listdir(tmp_path) == ["fifo"] and stat.S_ISFIFO(fifo.stat().st_mode)
 
 
@@ -342,6 +344,22 @@ def test_a_reader_that_went_away_is_no_failure_of_ours(start_tool, mode):
     assert code == 22
     assert b"Broken pipe" not in err
     assert mode or err.decode() == ""
+
+
+@pytest.mark.parametrize("mode", [["-i"], ["-s", "--json", "-"]])
+def test_a_slow_reader_of_a_stream_that_does_not_block_gets_all(start_tool, mode):
+    with http_server({"/": Reply(headers=BIG[:200])}) as server:
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        process = start_tool(*mode, server.url(), stdout=writing)
+        os.close(writing)
+        time.sleep(1)
+        with open(reading, encoding="utf-8") as source:
+            text = source.read()
+        _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (0, b"")
+    assert len(text) > 65_536 and all(name in text for name, _ in BIG[:64])
+    assert "-s" not in mode or check_document(json.loads(text))
 
 
 FULL = ["sh", "-c", '"$@" >/dev/full', "sh"]
