@@ -23,6 +23,7 @@ import heapq
 import itertools
 import json
 import os
+import random
 import select
 import socket
 import struct
@@ -59,13 +60,19 @@ class Rule(NamedTuple):
     what: str
     nth: int = 1
     action: str = "drop"
-    """drop; late by `amount` s; slow: from here on the round trip is `amount` s; rate: no more than `amount`
-    bytes a second get through."""
+    """drop; late by `amount` s; slow: from here on the round trip is `amount` s; later: from here on all that
+    goes this way is late by `amount` s; rate: no more than `amount` bytes a second get through; police: what
+    comes faster is lost; dead: from here on nothing gets through; told: lost, as ICMP tells the sender, who
+    is to send no more than `amount` bytes at once."""
     amount: float = 0.0
     times: int = 1
     """How often it happens to this packet, which is sent again after a loss."""
     address: str | None = None
     """The far address, of the client's choice, that the connection must be to."""
+    queue: float = 60.0
+    """Of rate and police: how many seconds' worth may wait (or come at once); what is more is lost."""
+    chance: float = 1.0
+    """Where it happens to each packet: how often."""
 
 
 def silent(address: str) -> list[Rule]:
@@ -100,9 +107,16 @@ class Way:
             message["round_trip"] = round_trip
         if rules is not None:
             message["rules"] = rules
+        assert self._tell(message) == "ready\n", "the relay has ended"
+
+    def lost(self) -> float:
+        """Return for how many seconds something was missing: lost, and not there yet by another try."""
+        return json.loads(self._tell({"lost": True}))
+
+    def _tell(self, message: dict[str, Any]) -> str:
         self._process.stdin.write(json.dumps(message) + "\n")
         self._process.stdin.flush()
-        assert self._process.stdout.readline() == "ready\n", "the relay has ended"
+        return self._process.stdout.readline()
 
     @contextlib.contextmanager
     def far(self, server: contextlib.AbstractContextManager[Any]) -> Iterator[Any]:
@@ -240,8 +254,14 @@ class Relay:
         self.flows: dict[Any, Flow] = {}
         self.queue: list[tuple[float, int, bytes]] = []
         self.order = itertools.count()
-        self.free = 0.0
+        self.free = {"up": 0.0, "down": 0.0}
         """When the line of a `rate` is free again."""
+        self.later = {"up": 0.0, "down": 0.0}
+        self.dead = False
+        self.chance = random.Random(1)
+        self.missing: dict[Any, float] = {}
+        """When what was lost, and has not come yet, was lost first."""
+        self.gaps: list[tuple[float, float]] = []
 
     def run(self) -> None:
         """Serve until standard input ends; a line there is a change."""
@@ -262,7 +282,7 @@ class Relay:
         self.round_trip = message.get("round_trip", self.round_trip)
         if "rules" in message:
             self.rules, self.flows = [Rule(*rule) for rule in message["rules"]], {}
-        print("ready", flush=True)
+        print(self.time_lost() if "lost" in message else "ready", flush=True)
         return True
 
     def take_all(self) -> None:
@@ -277,9 +297,26 @@ class Relay:
         if packet is None:
             return
         late = self.obey(packet, data, now)
+        if packet.length or packet.flags & SYN:
+            self.note(packet[:3], late is None, now)
         if late is not None:
             when = now + self.round_trip / 2 + late
             heapq.heappush(self.queue, (when, next(self.order), swapped(data)))
+
+    def note(self, which: Any, lost: bool, now: float) -> None:
+        """Remember when a packet was lost first, and when it came through after all."""
+        if lost:
+            self.missing.setdefault(which, now)
+        elif which in self.missing:
+            self.gaps.append((self.missing.pop(which), now))
+
+    def time_lost(self) -> float:
+        """Return for how long at least one packet was missing."""
+        total = end = 0.0
+        for begin, until in sorted(self.gaps):
+            total += max(0.0, until - max(begin, end))
+            end = max(end, until)
+        return total
 
     def obey(self, packet: Packet, data: bytes, now: float) -> float | None:
         """Return by how much a packet is late, None when it is lost."""
@@ -291,19 +328,28 @@ class Relay:
         fresh = last < 0 or 0 < (end - last) % 2**32 < 2**31
         if fresh:
             flow.next[packet.way] = end
-        late, lost = 0.0, False
+        late, lost = self.later[packet.way], self.dead
         for index, rule in enumerate(self.rules):
             if not self.applies(index, rule, packet, (flow, fresh)):
                 continue
-            if rule.action == "drop":
+            if rule.action in ("drop", "told"):
                 lost = True
             elif rule.action == "late":
                 late += rule.amount
             elif rule.action == "slow":
                 self.round_trip = rule.amount
-            elif rule.action == "rate":
-                self.free = max(now, self.free) + len(data) / rule.amount
-                late += self.free - now
+            elif rule.action == "later":
+                self.later[rule.way] = rule.amount
+                late += rule.amount
+            elif rule.action == "dead":
+                lost = self.dead = True
+            elif rule.action in ("rate", "police"):
+                free = max(now, self.free[rule.way])
+                lost = lost or free - now > rule.queue
+                self.free[rule.way] = free = free + (not lost) * len(data) / rule.amount
+                late += free - now if rule.action == "rate" else 0
+            if rule.action == "told":
+                os.write(self.device, too_big(data, int(rule.amount)))
         return None if lost else late
 
     def applies(self, index: int, rule: Rule, packet: Packet, known: tuple[Flow, bool]) -> bool:
@@ -319,7 +365,7 @@ class Relay:
         if not kinds[rule.what]:
             return False
         if rule.nth == 0:
-            return True
+            return self.chance.random() < rule.chance
         if fresh or rule.what == "any":
             flow.seen[index] += 1
             if flow.seen[index] == rule.nth:
@@ -354,6 +400,21 @@ def parse(data: bytes, flows: dict[Any, Flow]) -> Packet | None:
 def swapped(data: bytes) -> bytes:
     """Return a packet with its two addresses exchanged."""
     return data[:12] + data[16:20] + data[12:16] + data[20:]
+
+
+def too_big(data: bytes, most: int) -> bytes:
+    """Make the ICMP message for the sender of a packet that is too big for the way (RFC 1191)."""
+    message = struct.pack("!BBHHH", 3, 4, 0, 0, most) + data[:28]
+    message = message[:2] + struct.pack("!H", checksum(message)) + message[4:]
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(message), 0, 0, 64, socket.IPPROTO_ICMP, 0)
+    head += data[16:20] + data[12:16]
+    return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + message
+
+
+def checksum(data: bytes) -> int:
+    """Return the sum that IP and ICMP have in their headers (RFC 1071)."""
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    return ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
 
 
 def enter(specification: dict[str, Any]) -> int:

@@ -1,136 +1,234 @@
-"""Provoke causes of slowness, alone and two at once, on a path with a round trip: which of them are named?
+"""Ask in situations of which it is known who owes which part of the time: what does the program say?
 
-Both ends are real kernels, joined by a relay of TUN devices that delays and loses (tests/paths.py); the
-server behind it is a script. A cause is named if a finding of its kind is told; one of another kind is wrong.
+Both ends are real kernels, joined by a relay of TUN devices that delays and loses (tests/paths.py). The
+situations, and the truth about them, are in situations.py. Judged are owners and amounts, not words:
+
+- right: each owner of a tenth of the total or more was given 70 to 130 % of what it owes;
+- wrong: a fifth of the total was given to an owner who does not owe it, or to two of whom neither does; or
+  something was seen, it is said, of an owner who owes nothing;
+- silent: half of the total was given to nobody, or is told by no finding;
+- spoilt: the total is another than was made, three times: this machine was too busy; broken: no answer.
 """
 
 from __future__ import annotations
 
-import itertools
+import argparse
+import collections
+import contextlib
 import json
+import os
 import re
-import socket
+import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import common
 
 sys.path.insert(0, str(common.ROOT / "tests"))
-from paths import ANY, FAR, Rule, Way, path
-from servers import Peer, scripted
+from situations import Scene, command_of, every_scene, far_end, lacking, start_hog
 
-# What a finding of the cause looks like: its name, a colon and its text.
-CAUSES = {
-    "slow server": r"server:",
-    "slow reader": r"tcp_window:|.*TCP window held",
-    "loss before": r".*sent again",
-    "loss after": r".*came was late",
-    "proxy": r"proxy:",
-    "upload": r"upload:",
-    "starved CPU": r"starved:",
-    "slow handshake": r"tls_slow:",
+from paths import path
+
+LOW, HIGH = 0.7, 1.3
+SLACK = 6.0  # ms by which anything may be off
+TRIES = 3
+TENTH, FIFTH, HALF = 0.1, 0.2, 0.5
+VERDICTS = ("right", "partly", "silent", "wrong", "spoilt", "broken")
+
+# What the findings of releases without an account mean: id -> owner.
+OWNERS = {
+    **dict.fromkeys(("resolver_timeout", "search_list", "slow_lookup"), "resolver"),
+    **dict.fromkeys(("server", "nagle", "tls_slow", "stalled", "tcp_window", "http2_window"), "server"),
+    "address_failed": "attempts",
+    "upload": "line",
+    "starved": "here",
+    "tls12": "path",
 }
-# In a child of its own: burn one CPU before everybody else, for 0.3 s from each line on.
-HOG = """
-import os, sys, time
-os.sched_setaffinity(0, {0})
-os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
-for _ in sys.stdin:
-    end = time.monotonic() + 0.3
-    while time.monotonic() < end:
-        pass
-"""
+# A word in their text that names a second owner, too.
+SECOND = {
+    "tls_slow": (("answer was lost", "loss"), ("proxy", "proxy")),
+    "stalled": (("was lost", "loss"),),
+    "server": (("proxy", "proxy"),),
+    "tcp_window": (("small for this path", "path"),),
+    "http2_window": (("small for this path", "path"),),
+    "upload": (("or the path", "path"),),
+    "loss": (("server's own time", "server"),),
+}
 
 
-def script_of(causes: Sequence[str], tls: Any, hog: Any) -> Callable[[Peer], None]:
-    """Return what a server, with the proxy before it, does where these are the causes."""
+class Said(NamedTuple):
+    """A part of the time, as the program gives it to one owner, or to one of two."""
 
-    def script(peer: Peer) -> None:
-        if "proxy" in causes:
-            peer.read_until(b"\r\n\r\n")
-            peer.wait(0.4)
-            peer.send("HTTP/1.1 200 Connected\r\n\r\n")
-        if tls:
-            peer.sock.recv(1, socket.MSG_PEEK)
-            peer.wait(0.4 * ("slow handshake" in causes))
-            peer.secure(tls)
-        length = re.search(rb"(?i)content-length: (\d+)", peer.read_until(b"\r\n\r\n"))
-        peer.wait(0.6 * ("slow reader" in causes))
-        peer.skip(int(length[1]) if length else 0)
-        peer.wait(0.5 * ("slow server" in causes))
-        if "starved CPU" in causes:
-            hog.stdin.write(b"\n")
-            hog.stdin.flush()
-        peer.send("HTTP/1.1 200 Fine\r\nContent-Length: 20000\r\n\r\n" + "x" * 20_000)
+    owners: tuple[str, ...]
+    ms: float
+    certainty: str
 
-    return script
+    def __str__(self) -> str:
+        return f"{self.ms:.0f} {'|'.join(self.owners)}{'!' if self.certainty == 'seen' else ''}"
 
 
-def rules_of(causes: Sequence[str], secure: bool) -> list[Rule]:
-    """Return what the path does where these are the causes."""
-    up, down = 1 + secure + ("proxy" in causes), (7 if secure else 3) + ("proxy" in causes)
-    rules = {
-        "loss before": Rule("up", "data", up, times=2),
-        "loss after": Rule("down", "data", down, times=2),
-        "upload": Rule("up", "any", 0, "rate", 200_000),
-    }
-    return [rule for cause, rule in rules.items() if cause in causes]
+def read_account(step: dict[str, Any]) -> Iterator[Said]:
+    """Read what a step's account says, or else its findings."""
+    if "account" in step:
+        for share in step["account"]:
+            owners = tuple(filter(None, (share["owner"], share.get("or"))))
+            yield Said(owners, share["ms"], share["certainty"])
+        return
+    for finding in step["findings"]:
+        name, text = finding["id"], finding["text"]
+        second = [owner for word, owner in SECOND.get(name, ()) if word in text]
+        yield Said((OWNERS.get(name, name), *second), finding["cost_ms"], finding["certainty"])
 
 
-def ask(way: Way, causes: Sequence[str], program: list[str], folder: Path, hog: Any) -> list[str]:
-    """Ask once, with these causes; return what is found, each with its name."""
-    import ssl
-
-    secure = bool({"proxy", "slow handshake"} & set(causes))
-    tls = None
-    if secure:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(*common.make_certificate(folder, FAR))
-    words, size = ["-k", "--json", "-"], 0
-    if {"upload", "slow reader"} & set(causes):
-        size = 120_000 if "slow reader" not in causes else 300_000
-        (folder / "body").write_bytes(b"x" * size)
-        words += ["-d", f"@{folder / 'body'}"]
-    way.change(rules=rules_of(causes, secure))
-    with way.far(scripted(script_of(causes, tls, hog), host=ANY)) as server:
-        url = f"http{'s' * secure}://{FAR}:{server.port}/"
-        words += ["-x", f"http://{FAR}:{server.port}"] if "proxy" in causes else []
-        command = [*way.near, "taskset", "-c", "0", *program, *words, url]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    (step,) = json.loads(done.stdout)["steps"]
-    return [f"{finding['id']}: {finding['text']}" for finding in step["findings"]]
+def gather(shares: Iterable[Said]) -> list[Said]:
+    """Add up what is said alike, the most first."""
+    sums: dict[Any, float] = collections.defaultdict(float)
+    for owners, ms, certainty in shares:
+        sums[owners, certainty] += ms
+    made = [Said(owners, ms, certainty) for (owners, certainty), ms in sums.items()]
+    return sorted(made, key=lambda share: -share.ms)
 
 
-def judge(causes: Sequence[str], found: Sequence[str]) -> str:
-    """Say how many of the causes are named, and what is wrong."""
-    named = [cause for cause in causes if any(re.match(CAUSES[cause], each) for each in found)]
-    others = [each for each in found if not any(re.match(CAUSES[cause], each) for cause in causes)]
-    wrong = [each.partition(":")[0] for each in others if not each.startswith("tls12")]
-    missing = [cause for cause in causes if cause not in named]
-    told = ("both" if len(causes) == 2 else "named") if not missing else f"not {', '.join(missing)}"
-    return told + (f"; wrong: {', '.join(wrong)}" if wrong else "")
+def settle(said: Sequence[Said], owed: dict[str, float]) -> tuple[dict[str, float], list[Said]]:
+    """Give what was said to whom it is owed: return how much each gets, and what is nobody's.
+
+    What has one owner is given first, then what may have two, to whoever still lacks most.
+    """
+    got, rest = dict.fromkeys(owed, 0.0), []
+    for share in sorted(said, key=lambda share: len(share.owners)):
+        takers = [owner for owner in owed if set(owner.split("|")) & set(share.owners)]
+        takers.sort(key=lambda taker: (taker.count("|"), got[taker] - owed[taker]))
+        left = share.ms
+        for taker in takers:
+            amount = min(left, max(0.0, owed[taker] - got[taker]))
+            got[taker], left = got[taker] + amount, left - amount
+        rest.append(share._replace(ms=left))
+        if takers:
+            got[takers[0]] += left
+    return got, rest
+
+
+def judge(said: Sequence[Said], owed: dict[str, float], total: float, told: set[str] | None) -> str:
+    """Return the verdict; `told` are the owners that findings name, None where findings are all there is."""
+    got, foreign = settle(said, owed)
+    excess: dict[tuple[str, ...], float] = collections.defaultdict(float)
+    for share in foreign:
+        excess[share.owners] += share.ms
+    owners = {owner for each in owed for owner in each.split("|")}
+    invented = [s.ms for s in said if s.certainty == "seen" and not owners & set(s.owners)]
+    if any(ms >= max(FIFTH * total, SLACK) for ms in excess.values()):
+        return "wrong"
+    if any(ms >= max(TENTH * total, SLACK) for ms in invented):
+        return "wrong"
+    if sum(share.ms for share in said) <= HALF * total:
+        return "silent"
+    big = [share for share in said if share.ms >= max(HALF * total, 50)]
+    if told is not None and any(not told & set(share.owners) for share in big):
+        return "silent"
+    judged = {owner: ms for owner, ms in owed.items() if ms >= TENTH * total}
+    fits = (LOW * ms - SLACK <= got[owner] <= HIGH * ms + SLACK for owner, ms in judged.items())
+    return "right" if all(fits) else "partly"
+
+
+def context_of(scene: Scene, folder: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+    context.set_alpn_protocols(["h2"] if scene.far == "h2" else [])
+    if scene.tls == "1.2":
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def ask(scene: Scene, program: list[str], folder: Path, hog: Any) -> dict[str, Any]:
+    """Play a scene once; return the truth, what was said, and the verdict."""
+    settings, place = dict(scene.settings), folder / "path"
+    place.mkdir(exist_ok=True)
+    with contextlib.ExitStack() as held:
+        way = held.enter_context(path(place, scene.rtt, scene.all_rules, settings))
+        port = held.enter_context(far_end(scene, way, folder, context_of(scene, folder), hog))
+        command = [*way.near, "taskset", "-c", "0", *program, *command_of(scene, folder, port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=folder)
+        lost = way.lost()
+    row: dict[str, Any] = {"name": scene.name, "kind": scene.kind, "truth": ""}
+    if done.returncode != scene.code:
+        return {**row, "verdict": "broken", "said": " ".join(done.stderr.split())[-100:]}
+    document = json.loads(done.stdout)
+    steps = document["runs"][scene.run - 1]["steps"] if scene.run else document["steps"]
+    total = sum(step["timing"]["total_ms"] for step in steps)
+    owed, said = scene.truth(total, lost), gather(share for step in steps for share in read_account(step))
+    findings = [finding for step in steps for finding in step["findings"]]
+    told = {each.get("owner") for each in findings} if "account" in steps[0] and not scene.code else None
+    doubtful = abs(total - sum(owed.values())) > TENTH * total + SLACK
+    starved = sum(share.ms for share in said if share.owners == ("here",)) >= TENTH * total
+    row["truth"] = " ".join(map(str, gather(Said((owner,), ms, "") for owner, ms in owed.items())))
+    row["truth"] += f" ({total:.0f} in all)" if doubtful else ""
+    row |= {"total": total, "owed": owed, "said": " ".join(map(str, said))}
+    row["hedged"] = sum(share.ms for share in said if len(share.owners) > 1)
+    row["verdict"] = "spoilt" if doubtful else judge(said, owed, total, told)
+    row["again"] = doubtful or (starved and not scene.hog)
+    return {**row, "findings": [f"{each['id']}: {each['text']}" for each in findings]}
+
+
+def summary_of(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Count the verdicts by kind."""
+    counts: dict[str, collections.Counter[str]] = {}
+    for row in rows:
+        counts.setdefault(row["kind"], collections.Counter())[row["verdict"]] += 1
+    counts["all"] = sum(counts.values(), collections.Counter())
+    table = [["kind", *VERDICTS, "of"]]
+    for kind, count in counts.items():
+        table.append([kind, *(str(count[each]) for each in VERDICTS), str(sum(count.values()))])
+    return table
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Who owes the time, and who is said to?")
+    parser.add_argument("--program", default=str(common.TOOL), help="the httphases to ask")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter that runs it")
+    parser.add_argument("--only", metavar="PATTERN", default="", help="situations whose kind and name match")
+    parser.add_argument("--runs", type=int, default=1, help="how often each is played")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write down everything, findings too")
+    return parser.parse_args()
 
 
 def main() -> None:
-    """Provoke each cause and each pair of causes, and print what is said."""
-    options = common.parse_arguments("Name two causes of slowness at once.", 1, sys.executable)
-    pairs = [*((cause,) for cause in CAUSES), *itertools.combinations(CAUSES, 2)]
-    rows, program = [], [options.python, "-I", options.program]
-    hog = subprocess.Popen([sys.executable, "-c", HOG], stdin=subprocess.PIPE)
-    with tempfile.TemporaryDirectory() as name, path(Path(name), 0.04) as way:
-        for causes in pairs:
-            for _ in range(options.rounds):
-                verdict = judge(causes, found := ask(way, causes, program, Path(name), hog))
-                rows.append([" + ".join(causes), verdict, " | ".join(each[:70] for each in found)])
-    hog.kill()
-    common.print_table(["causes", "named", "what is said"], rows)
-    double = [row[1] for row in rows if " + " in row[0]]
-    both, wrong = sum(each.startswith("both") for each in double), sum("wrong" in row[1] for row in rows)
-    print(f"both named in {both} of {len(double)} pairs; a wrong one in {wrong} of {len(rows)}")
+    """Play all situations, and print what is said of them."""
+    options = parse_arguments()
+    common.find_programs("openssl", "ip", "nsenter", "taskset")
+    if os.geteuid() != 0:
+        common.give_up("needs root")
+    controls = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
+    rows, skipped = [], []
+    with tempfile.TemporaryDirectory() as name, start_hog() as hog:
+        common.make_certificate(Path(name), "shop.example")
+        for scene in every_scene():
+            if not re.search(options.only, f"{scene.kind}: {scene.name}"):
+                continue
+            if reason := lacking(scene, controls):
+                skipped.append(f"{scene.name}: skipped, {reason}")
+                continue
+            for _ in range(options.runs):
+                for _ in range(TRIES):  # this machine may be busy with something else
+                    row = ask(scene, [options.python, "-I", options.program], Path(name), hog)
+                    if not row.get("again"):
+                        break
+                rows.append(row)
+                print(".", end="", file=sys.stderr, flush=True)
+        hog.kill()
+    print(file=sys.stderr)
+    table = [[row[key] for key in ("name", "truth", "said", "verdict")] for row in rows]
+    common.print_table(["situation", "truth, ms", "said (! seen)", "verdict"], table)
+    header, *counts = summary_of(rows)
+    print("", *skipped, sep="\n")
+    common.print_table(header, counts)
+    whole, hedged = (sum(row.get(key, 0.0) for row in rows) for key in ("total", "hedged"))
+    print(f"of {whole / 1000:.0f} s {hedged / max(1, whole):.0%} was given to one of two")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":
