@@ -156,11 +156,11 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 def go_first() -> None:
     """Let this thread, and all that it starts, have a CPU before whatever else this machine has to do.
 
-    What is another machine in truth, a path or a server, is not to be slow because this one is busy. Where it
-    is not allowed, nothing changes.
+    What is another machine in truth, a path or a server, is not to be slow because this one is busy, not even
+    with the program (see `first`). Where it is not allowed, nothing changes.
     """
     with contextlib.suppress(OSError, AttributeError):
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(3))
 
 
 @contextlib.contextmanager

@@ -145,12 +145,12 @@ def context_of(scene: Scene, folder: Path) -> ssl.SSLContext:
 
 def ask(scene: Scene, program: list[str], folder: Path, hog: Any) -> dict[str, Any]:
     """Play a scene once; return the truth, what was said, and the verdict."""
-    settings, place = dict(scene.settings), folder / "path"
-    place.mkdir(exist_ok=True)
+    (folder / "path").mkdir(exist_ok=True)
     with contextlib.ExitStack() as held:
-        way = held.enter_context(path(place, scene.rtt, scene.all_rules, settings))
+        way = held.enter_context(path(folder / "path", scene.rtt, scene.all_rules, dict(scene.settings)))
         port = held.enter_context(far_end(scene, way, folder, context_of(scene, folder), hog))
-        command = [*way.near, "taskset", "-c", "0", *program, *command_of(scene, folder, port)]
+        place = ["taskset", "-c", "0"] if scene.hog else []
+        command = [*way.near, *place, *program, *command_of(scene, folder, port)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=folder)
         lost = way.lost()
     row: dict[str, Any] = {"name": scene.name, "kind": scene.kind, "truth": ""}

@@ -302,11 +302,11 @@ def every_scene() -> Iterator[Scene]:
 
 # --- the far end ----------------------------------------------------------------------------------
 
-# In a child of its own: burn one CPU before everybody else for so many seconds.
+# In a child of its own: burn one CPU for so many seconds, before the program, behind what stands for others.
 HOG = """
 import os, sys, time
 os.sched_setaffinity(0, {0})
-os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
 for line in sys.stdin:
     end = time.monotonic() + float(line)
     print(flush=True)
