@@ -286,7 +286,7 @@ MAX_NAMED = 100  # characters of what an error names of a file
 MAX_FIELD = (
     64 * 1024
 )  # bytes of a header field of the user's; and of a text of the other side's no more is read
-MIN_SECRET = 8  # characters from which on a credential is masked inside a word too
+MIN_SECRET = 8  # characters of a credential that is masked where it is repeated
 BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 UPLOAD_PIECE = 64 * 1024  # of an HTTP/2 body; an answer to a PING waits for a piece to be sent
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
@@ -400,7 +400,7 @@ def list_first(names: Sequence[str], most: int = MOST_LISTED) -> str:
 
 
 class ToolError(Exception):
-    """Say in one sentence what went wrong; what others said in it is marked by `foreign`."""
+    """Say in one sentence what went wrong; what others said in it has gone through `foreign`."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -1076,13 +1076,14 @@ def parse_digits(text: bytes | str, base: int = 10, most: float = math.inf) -> i
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 4b. Foreign text. What the other side says is clipped, and holds no credential of the user's; linear in it.
+# 4b. Foreign text. What the other side says is clipped, and what is named like a credential is masked, where
+#     it enters a record; linear in it. What the user gave in confidence is masked on the way out (8b).
 #
 # What a new text or field needs:
 #   a single URL, however malformed, as in Location: mask_location("//me:pw@a/?key=x") is "//***@a/?key=***"
-#   a text with URLs in it, such as a message: mask_urls("see http://me:pw@a/") is "see http://***@a/"
-#   words of the other side within a message: foreign(response.reason); `shown_words` masks them at the end
-#   a field of a step's record: nothing, `masked` finds all text in it; our own text is named in OWN_TEXT
+#   a text with URLs in it, such as a page: mask_urls("see http://me:pw@a/") is "see http://***@a/"
+#   words of the other side within a message: foreign(line)
+#   a text that is cut: an … behind it (`clip`), by which the beginning of a credential is found there
 def names_credential(name: str) -> bool:
     """Tell whether a field of this name is for a credential."""
     plain = name.lower().replace("_", "-")
@@ -1155,7 +1156,7 @@ def mask_location(text: str) -> str:
     """Replace the credentials of a single URL, however malformed, by ***; in time linear in the text."""
     opening = re.match(r"\s*([A-Za-z][A-Za-z0-9+.-]*:)?\s*([/\\]*)", text)
     if opening and (opening[1] or len(opening[2]) >= 2):
-        start = opening.end()
+        start = opening.end() if opening[2] else 0  # what has no slash behind it may be a user
         path = re.compile(r"[/?#]").search(text, start)
         end = text.rfind("@", start, path.start() if path else len(text))
         if end >= 0:
@@ -1170,79 +1171,28 @@ def mask_urls(text: str) -> str:
     return cover(text, secret_spans(text, r"[&#\s\"<>]"))
 
 
-class Secrets(NamedTuple):
-    """The user's credentials, to be masked where the other side repeats them; made by `index_secrets`."""
-
-    texts: tuple[str, ...] = ()  # by falling length: a longer one may have a shorter one in it
-    words: re.Pattern[str] | None = None  # short ones
-
-    def mask(self, text: str) -> str:
-        """Replace every credential in a text by ***, those in URLs whoever they belong to."""
-        for secret in self.texts:
-            text = text.replace(secret, "***")
-        if self.words:
-            text = self.words.sub("***", text)
-        return mask_urls(text)
-
-
-NO_SECRETS = Secrets()
-
-
-# Unicode keeps these for use inside a program. They stand around foreign words until those are shown.
-FOREIGN_BEGINS, FOREIGN_ENDS = "\ufdd0", "\ufdd1"
-
-
 def foreign(text: bytes | str) -> str:
-    """Return words of the other side, or of a URL, for a message or hint: `shown_words` masks them there."""
+    """Return words of the other side, or of a URL, as a message or hint repeats them."""
     if isinstance(text, bytes):
         text = decode(text)
-    text = text[:MAX_FIELD].replace(FOREIGN_BEGINS, "").replace(FOREIGN_ENDS, "")
-    return FOREIGN_BEGINS + text + FOREIGN_ENDS
+    return clip(mask_urls(text[:MAX_FIELD]), MAX_FOREIGN)
+
+
+ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": " ", "&amp;": "&"}  # & is last
+
+
+def without_markup(text: str) -> str:
+    """Return the text of a page of HTML or XML, without tags, scripts and styles."""
+    hidden = r"(?is)<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1[^>]*>|\Z)|<[a-z/!?][^>]*(?:>|\Z)"
+    text = re.sub(hidden, " ", text)
+    for entity, char in ENTITIES.items():
+        text = text.replace(entity, char)
+    return text
 
 
 def status_words(response: Response) -> str:
     """Return a status for a message, with its reason, which HTTP/2 has none of."""
-    return f"{response.status} {foreign(response.reason)}" if response.reason else str(response.status)
-
-
-def shown_words(text: str, secrets: Secrets) -> str:
-    """Return a message as it is shown: foreign words masked, then clipped, as half a secret is not found."""
-    return re.sub(
-        f"{FOREIGN_BEGINS}([^{FOREIGN_ENDS}]*){FOREIGN_ENDS}",
-        lambda words: clip(secrets.mask(words[1]), MAX_FOREIGN),
-        text,
-    )
-
-
-# By record, the fields that `masked` leaves alone: they hold no words of the other side, or `shown_url`,
-# `shown_words` and the like have masked these.
-OWN_TEXT = {
-    "Step": "url request sent_headers route error span_id expected notes turn findings".split(),
-    "Network": ("peer", "addresses", "reuse_refused", "local_ip", "interface"),
-    "Attempt": ("ip", "error"),
-    "Certificate": ("sha256",),
-    "TlsInfo": ("version", "cipher", "alpn"),
-    "Response": ("http_version",),
-    "Resolver": ("servers",),
-}
-
-
-def masked(value: Any, secrets: Secrets) -> Any:
-    """Return a record, or a field of one, with all credentials masked in all text but OWN_TEXT."""
-    if isinstance(value, str):
-        return secrets.mask(value)
-    if isinstance(value, bytes):
-        text = decode(value)
-        shown = masked(text, secrets)
-        return value if shown == text else shown.encode("utf-8")
-    if hasattr(value, "_fields"):
-        others = set(value._fields).difference(OWN_TEXT.get(type(value).__name__, ()))
-        return value._replace(**{name: masked(getattr(value, name), secrets) for name in others})
-    if isinstance(value, tuple):
-        return tuple(masked(each, secrets) for each in value)
-    if isinstance(value, (int, float, datetime.datetime, type(None))):
-        return value
-    raise TypeError(f"a record holds a {type(value).__name__}, in which nothing would be masked")
+    return f"{response.status} {response.reason}".rstrip()
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1552,10 +1502,12 @@ def remove_dot_segments(path: str) -> str:
     return "/" + "/".join(kept)
 
 
+PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))  # of ASCII, without the blank
+
+
 def percent_encode(text: str) -> str:
     """Return text with spaces, control characters and all that is not ASCII percent-encoded, as UTF-8."""
-    printable = bytes(range(0x21, 0x7F))
-    return urllib.parse.quote_from_bytes(text.encode("utf-8", "surrogateescape"), safe=printable)
+    return urllib.parse.quote(text, PRINTABLE, "utf-8", "surrogateescape")
 
 
 def parse_url(text: str, drop_userinfo: bool = False) -> Url:
@@ -1585,7 +1537,7 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
         host, port = split_authority(authority, DEFAULT_PORTS[scheme])
     except UsageError as error:
         if "@" not in text:
-            raise UsageError(f"{shown}: {foreign(error.message)}") from None
+            raise UsageError(f"{shown}: {error.message}") from None
         # It may be a password with / ? or # in it, as people write them: say nothing of its parts.
         shown = f"URL '{foreign(f'{scheme}://***@' + text.rpartition('@')[2])}'"
         raise UsageError(f"{shown}: there is no host:port before the first / ? or #") from None
@@ -1877,31 +1829,93 @@ def read_ca_bundle(path: str | None, seconds: float) -> bytes | None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 8b. Credentials. What the user gave in confidence, in each form in which it may come back: it is masked.
-def pair_secrets(pair: bytes) -> Iterator[tuple[str, bool]]:
-    """Give the forms in which user:password may come back, and whether to mask each even if it is short."""
-    user, _, password = pair.partition(b":")
-    yield decode(user), False
-    yield decode(password), True
-    yield decode(pair), bool(password)
-    yield base64.b64encode(pair).decode("ascii").rstrip("="), bool(password)
+# 8b. Secrets. What the user gave in confidence is masked in all that is printed and written.
+BEGINNING = 6  # characters of a secret that are taken for one where a text was cut
 
 
-def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
+def in_small_letters(text: str) -> str:
+    """Return a text in small letters, each in its place: İ would be two, and Σ another at a word's end."""
+    return text.replace("\u0130", "i").replace("\u03a3", "\u03c3").lower()
+
+
+def forms_of(secret: str) -> set[str]:
+    """Return how a secret may come back: as it is, as a page has it, percent-encoded, in JSON."""
+    spelled = {secret} if secret.isascii() else {secret, secret.lower(), secret.upper()}
+    forms = {form for each in spelled for form in (each, without_markup(each))}
+    forms |= {" ".join(form.split()) for form in forms}
+    # What is encoded differs (RFC 3986 section 2.2): all that is reserved; all but the slash; all but what
+    # JavaScript's encodeURIComponent leaves; or only what is not printable.
+    for form, safe, encoding in product(spelled, ("", "/", "!'()*", PRINTABLE), ("utf-8", "latin-1")):
+        forms.add(urllib.parse.quote(form, safe, encoding, "replace"))
+    if not re.fullmatch(r"[ !#-%'-.0-;=?-\[\]-~]*", secret):
+        import json
+
+        strings = [json.dumps(form, ensure_ascii=plain)[1:-1] for form in spelled for plain in (True, False)]
+        strings += [re.sub("[<>&]", lambda sign: f"\\u{ord(sign[0]):04x}", each) for each in strings]
+        forms |= {each.replace("/", slash) for each in strings for slash in ("/", r"\/")}
+    # Beside a byte that is no UTF-8 `decode` takes all of a text for ISO-8859-1.
+    forms |= {form.encode("utf-8").decode("latin-1") for form in forms}
+    return {form for form in forms if len(form) >= MIN_SECRET}
+
+
+class Secrets:
+    """The user's credentials of MIN_SECRET characters or more, but for what a host of the command line has in
+    it. Each is found in any case, and in the forms of `forms_of`.
+    """
+
+    def __init__(self, texts: Iterable[str] = (), hosts: Iterable[str] = ()) -> None:
+        public = [*map(in_small_letters, hosts)]
+        # A field or a URL may be split at a sign that is in a secret.
+        parts = {part for text in texts for part in (text, *re.split('[",;=&#?<>]', text))}
+        whole = (text for text in parts if len(text) >= MIN_SECRET)
+        hidden = (text for text in whole if not any(in_small_letters(text) in host for host in public))
+        forms = {in_small_letters(form) for text in hidden for form in forms_of(text)}
+        self._forms = sorted(forms, key=len, reverse=True)  # a longer one may have a shorter one in it
+
+    @cached_property
+    def _begun(self) -> re.Pattern[str]:
+        """Return a pattern of what begins like a secret, and is cut before the end of one."""
+        lengths = {form[:BEGINNING]: len(form) for form in reversed(self._forms)}
+        return re.compile(
+            "|".join(f"{re.escape(each)}[^…]{{0,{most}}}(?=…)" for each, most in lengths.items())
+        )
+
+    def mask(self, text: str) -> str:
+        """Replace every secret in a text by ***, and half a secret where the text was cut."""
+        plain = in_small_letters(text)
+        for form in self._forms:
+            if form in plain:
+                text = cover(text, (found.span() for found in re.finditer(re.escape(form), plain)))
+                plain = in_small_letters(text)
+        if "…" in plain and self._forms:
+            text = cover(text, (found.span() for found in self._begun.finditer(plain)))
+        return text
+
+
+NO_SECRETS = Secrets()
+
+
+def pair_secrets(pair: bytes) -> Iterator[str]:
+    """Give the forms in which user:password may come back."""
+    yield from map(decode, (pair, *pair.split(b":", 1)))
+    yield base64.b64encode(pair).decode("ascii").rstrip("=")
+
+
+def header_secrets(name: str, value: str) -> Iterator[str]:
     """Give the parts of a field that may come back alone: cookies, tokens, parameters, user:password."""
     if name.lower() == "cookie":
         for cookie in value.split(";"):
             before, equals, after = cookie.partition("=")
-            yield (after if equals else before).strip(' \t"'), False
+            yield (after if equals else before).strip(' \t"')
         return
-    yield value, False
+    yield value
     scheme, _, rest = value.partition(" ")
     words = re.findall(r'([^\s,="]+)=("[^"]*"|[^\s,]*)|([^\s,]+)', (rest or value).strip(" ="))
     for parameter, content, token in words:
         if parameter.lower() not in PUBLIC_PARAMETERS:
-            yield (token or content).strip('"'), False
+            yield (token or content).strip('"')
     if scheme.lower() == "bearer":  # all of it: not every token keeps to RFC 6750 section 2.1
-        yield rest.strip(), False
+        yield rest.strip()
     if scheme.lower() == "basic":
         token = rest.strip(" =")
         try:
@@ -1910,59 +1924,31 @@ def header_secrets(name: str, value: str) -> Iterator[tuple[str, bool]]:
             pass  # it is called Basic, but is not Base64
 
 
-def forms_of(secret: str) -> set[str]:
-    """Return how the other side may write a credential: as it is, percent-encoded, in a string of JSON."""
-    # What is encoded differs (RFC 3986 section 2.2): all that is reserved; all but the slash; all but what
-    # JavaScript's encodeURIComponent leaves; or only what is not printable.
-    encoded = (urllib.parse.quote(secret, safe=safe) for safe in ("", "/", "!'()*"))
-    forms = {secret, *encoded, percent_encode(secret)}
-    # RFC 3986 section 2.1: the digits of a percent-encoding may be of either case.
-    forms |= {re.sub("%[0-9A-F]{2}", lambda octet: octet[0].lower(), form) for form in forms}
-    if not re.fullmatch(r"[ !#-.0-\[\]-~]*", secret):
-        import json
-
-        strings = [json.dumps(secret, ensure_ascii=ascii_alone)[1:-1] for ascii_alone in (True, False)]
-        forms |= {each.replace("/", slash) for each in strings for slash in ("/", r"\/")}
-    # Beside a byte that is no UTF-8 `decode` takes all of a text for ISO-8859-1.
-    return forms | {form.encode("utf-8").decode("latin-1") for form in forms}
-
-
-def index_secrets(found: Iterable[tuple[str, bool]]) -> Secrets:
-    """Arrange credentials for a search. One that is shorter than MIN_SECRET is masked only if it has True
-    beside it, and only as a whole word: the password `abc` in abc and :abc@, not in abcd.
-    """
-    long: set[str] = set()
-    short: set[str] = set()
-    for secret, always in found:
-        if len(secret) >= MIN_SECRET or (secret and always):
-            (long if len(secret) >= MIN_SECRET else short).update(forms_of(secret))
-    # No letter or digit before the text, and none behind it. The text itself comes first, because re finds
-    # what is literal quickly; so the first condition looks back over it.
-    quoted = [re.escape(text) for text in sorted(short, key=len, reverse=True)]
-    words = "|".join(rf"{text}(?<![^\W_]{text})(?![^\W_])" for text in quoted)
-    return Secrets(tuple(sorted(long, key=len, reverse=True)), re.compile(words) if words else None)
-
-
-def secrets_of(options: Options) -> Iterator[tuple[str, bool]]:
-    """Give every credential that the user gave, in the URL, in a header or for a proxy."""
-    target = options.request.url.target
-    for begin, end in secret_spans(target, "[&#]"):
-        yield from (
-            (form, False) for form in (target[begin:end], urllib.parse.unquote_plus(target[begin:end]))
-        )
-    for name, given in options.request.headers:
-        if is_credential(name, given):
-            yield from header_secrets(name, decode(given))
-    # A redirect may lead to a host that NO_PROXY does not name.
-    environ = {name: value for name, value in options.environ.items() if name.lower() != "no_proxy"}
-    everywhere = options._replace(environ=environ)
-    for scheme in DEFAULT_PORTS:
-        try:
-            proxy = route_to(options.request.url._replace(scheme=scheme), everywhere).proxy
-        except UsageError:  # of a variable that this run does not use
-            continue
-        if proxy and proxy.username is not None:
-            yield from pair_secrets(proxy.username + b":" + (proxy.password or b""))
+def find_secrets(sides: Iterable[Options]) -> Secrets:
+    """Return what the user gave in confidence in URLs, in header fields and for proxies."""
+    texts: set[str] = set()
+    hosts: set[str] = set()
+    for options in sides:
+        url = options.request.url
+        hosts.add(url.host)
+        for begin, end in secret_spans(url.target, "[&#]"):
+            texts |= {url.target[begin:end], urllib.parse.unquote_plus(url.target[begin:end])}
+        for name, given in options.request.headers:
+            if is_credential(name, given):
+                texts.update(header_secrets(name, decode(given)))
+        # A redirect may lead to a host that NO_PROXY does not name.
+        environ = {name: value for name, value in options.environ.items() if name.lower() != "no_proxy"}
+        everywhere = options._replace(environ=environ)
+        for scheme in DEFAULT_PORTS:
+            try:
+                proxy = route_to(url._replace(scheme=scheme), everywhere).proxy
+            except UsageError:  # of a variable that this run does not use
+                continue
+            if proxy:
+                hosts.add(proxy.host)
+            if proxy and proxy.username is not None:
+                texts.update(pair_secrets(proxy.username + b":" + (proxy.password or b"")))
+    return Secrets(texts, hosts)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2595,7 +2581,7 @@ def parse_side(words: str) -> SimpleNamespace:
     return args
 
 
-def show_side(words: str, own: SimpleNamespace, secrets: Secrets) -> str:
+def show_side(words: str, own: SimpleNamespace) -> str:
     """Return the words of a side as they were written, or if they hold credentials, with these masked."""
     import shlex
 
@@ -2605,7 +2591,7 @@ def show_side(words: str, own: SimpleNamespace, secrets: Secrets) -> str:
     shown, split = [], shlex.split(words)
     for word in split:
         end = max((each for each in hidden if each and word.endswith(each)), key=len, default="")
-        shown.append(mask_location(secrets.mask(f"{word.removesuffix(end)}***" if end else word)))
+        shown.append(mask_location(f"{word.removesuffix(end)}***" if end else word))
     return whole_characters(words if shown == split else shlex.join(shown))
 
 
@@ -2649,7 +2635,7 @@ def choose_side(args: SimpleNamespace, own: SimpleNamespace, base: Options) -> O
 
 
 def choose_sides(args: SimpleNamespace, base: Options) -> Options:
-    """Return the options with all sides, the base first; each masks the secrets of all. Raises UsageError."""
+    """Return the options with all sides, the base first. Raises UsageError."""
     if len(args.versus) >= len(SIDES):
         raise UsageError(f"--versus was given {len(args.versus)} times, {len(SIDES) - 1} at most")
     options, warnings, given = [base], list(base.warnings), []
@@ -2661,11 +2647,9 @@ def choose_sides(args: SimpleNamespace, base: Options) -> Options:
         except UsageError as error:
             raise UsageError(f"--versus {number}: {error.message}") from None
         warnings += [f"--versus {number}: {warning}" for warning in options[-1].warnings]
-    secrets = index_secrets(found for each in options for found in secrets_of(each))
-    shown = [None, *(show_side(words, own, secrets) for words, own in zip(args.versus, given))]
-    named = zip(SIDES, options, shown)
-    sides = tuple(Variant(name, side._replace(secrets=secrets), words) for name, side, words in named)
-    return base._replace(secrets=secrets, sides=sides, warnings=tuple(warnings))
+    shown = [None, *map(show_side, args.versus, given)]
+    sides = tuple(Variant(*side) for side in zip(SIDES, options, shown))
+    return base._replace(sides=sides, warnings=tuple(warnings))
 
 
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
@@ -2676,12 +2660,13 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     check_files(args)
     options = choose_options(args, environ)
     warnings = tuple(warn_of_request(args, options.request))
-    options = options._replace(secrets=index_secrets(secrets_of(options)), warnings=warnings)
+    options = options._replace(warnings=warnings)
     check_options(options)
     if args.versus:
         options = choose_sides(args, options)
     read_local.cache_clear()
-    return options._replace(warnings=(*options.warnings, *warn_of_reports(options)))
+    secrets = find_secrets([side.options for side in options.sides] or [options])
+    return options._replace(secrets=secrets, warnings=(*options.warnings, *warn_of_reports(options)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -4316,7 +4301,7 @@ def parse_status_line(line: bytes) -> Response:
     version = found[1].decode("ascii").upper()
     if version[:-1] != "HTTP/1.":
         version = "HTTP/1.1"
-    return Response(int(found[2]), decode((found[3] or b"")[:MAX_FIELD].strip()), version, ())
+    return Response(int(found[2]), foreign((found[3] or b"").strip()), version, ())
 
 
 def read_headers(reader: Reader, log: Log) -> tuple[Header, ...]:
@@ -4612,7 +4597,7 @@ class Exchange(Stage):
                 self._read_idle()
             return UNASKED
         except NetworkError as error:
-            return shown_words(error.message, self.options.secrets)
+            return error.message
         except BlockingIOError:  # not all of it came
             return UNASKED
         except (EOFError, OSError):
@@ -4989,7 +4974,7 @@ class Http2Exchange(Exchange):
 
     def reuse_obstacle(self) -> str | None:
         if self.reader.goaway:
-            return shown_words(self.reader.goaway.message, self.options.secrets)
+            return self.reader.goaway.message
         if not self.reader.h2.remote_settings.max_concurrent_streams:  # RFC 9113 section 5.1.2
             return "the server allows no further HTTP/2 stream"
         return None if self._ended else "the request before was not finished"
@@ -5857,79 +5842,47 @@ def make_way(
     return way
 
 
-def shown_headers(sent: Sequence[Header], url: Url, options: Options) -> tuple[Header, ...]:
-    """Return the header fields that were sent, masked; the host that the user typed stays."""
-    typed = "host" if url.origin == options.request.url.origin else None
-    return tuple(item if item[0].lower() == typed else masked(item, options.secrets) for item in sent)
+MAX_SHOWN = 64 * 1024  # bytes of header fields
 
 
-def shown_url(url: Url, options: Options) -> str:
-    """Return a step's URL, masked; what the user typed of it is not searched for the user's credentials."""
-    text, typed = mask_location(url.text), options.request.url
-    if url == typed:
-        return text
-    kept = len(url.text) - len(url.target) if url.origin == typed.origin else 0
-    return text[:kept] + options.secrets.mask(text[kept:])
-
-
-def shown_response(response: Response, secrets: Secrets) -> Response:
-    """Read what a masked response claims of itself, and mask that: an escape may have hidden a credential. In
-    a Location, however malformed, a user name or password is masked.
+def shown_field(field: Header) -> Header:
+    """Return a header field without the credentials of URLs in it; in a Location, however malformed, a user
+    name or password is masked. Of one that is too long the beginning is shown.
     """
-
-    def shown(name: str, value: bytes) -> bytes:
-        if name.lower() != "location":
-            return value
-        return mask_location(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
-
-    headers = tuple((name, shown(name, value)) for name, value in response.headers)
-    metrics = masked(tuple(islice(read_metrics(headers), MAX_METRICS)), secrets)
-    return response._replace(headers=headers, server_timings=metrics)
+    name, value = field
+    mask, text = mask_location if name.lower() == "location" else mask_urls, decode(value)
+    if len(value) > MAX_SHOWN:
+        shown = f"{mask(text[: 2 * MAX_TEXT])[:MAX_TEXT]}… ({len(text)} characters)"
+    else:
+        shown = mask(text)
+    return name, value if shown == text else shown.encode()
 
 
-MAX_SHOWN = 64 * 1024  # bytes of header fields: masking takes 40 ms at the most, between two steps
-
-
-def shown_fields(headers: Iterable[Header], secrets: Secrets) -> Iterator[Header]:
-    """Give the header fields that are shown. Of one that is too long the beginning is masked, with so much
-    behind it that a credential is whole, and cut.
-    """
-    left, longest = MAX_SHOWN, max(map(len, secrets.texts), default=0)
-    for name, value in headers:
-        if len(value) > MAX_SHOWN:
-            text = decode(value)
-            begin = secrets.mask(text[: MAX_TEXT + longest + 1])[:MAX_TEXT]
-            value = f"{begin}… ({len(text)} characters)".encode()
+def shown_response(response: Response) -> Response:
+    """Return a response with the header fields that are shown, and what these claim."""
+    headers, left = [], MAX_SHOWN
+    for name, value in map(shown_field, response.headers):
         left -= len(name) + len(value)
-        if left >= 0:
-            yield name, value
+        if left < 0:
+            break
+        headers.append((name, value))
+    metrics = tuple(islice(read_metrics(headers), MAX_METRICS))
+    return response._replace(headers=tuple(headers), server_timings=metrics)
 
 
 MAX_PAGE_TEXT = 160  # characters of an error page that are shown
-ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": " ", "&amp;": "&"}  # & is last
 
 
-def page_text(history: Log, secrets: Secrets) -> str:
-    """Return how the text of an error page begins, without tags, scripts, styles and runs of blanks.
-
-    It is masked before the tags go, since a credential may look like one, and again after, since `&amp;` may
-    be in one; then it is cut. Of a page that was cut the last word goes, and words before it with which a
-    credential begins: it may be half of that.
+def page_text(history: Log) -> str:
+    """Return how the text of an error page begins, without tags, scripts, styles and runs of blanks. Of one
+    that was cut the last word goes: it may end within a character.
     """
-    page, is_cut = history.page, len(history.page) == MAX_PAGE
-    if is_cut:
-        page = b"".join(page.rsplit(None, 1)[:-1])
-    text, media = secrets.mask(decode(page)), history.response and history.response.get("content-type")
-    if re.match("(?i)[^;]*(html|xml)", media or ""):
-        hidden = r"(?is)<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1[^>]*>|\Z)|<[a-z/!?][^>]*(?:>|\Z)"
-        text = re.sub(hidden, " ", text)
-        for entity, char in ENTITIES.items():
-            text = text.replace(entity, char)
-    text = secrets.mask(" ".join(text.split()))
-    if is_cut:
-        texts = (each[:MAX_PAGE] for each in secrets.texts)
-        begun = (each[:at] for each in texts for at, char in enumerate(each) if char == " ")
-        text = text.removesuffix(max(filter(text.endswith, begun), key=len, default=""))
+    page, end = history.page, ""
+    if len(page) == MAX_PAGE:
+        page, end = b"".join(page.rsplit(None, 1)[:-1]), "…"
+    text, media = mask_urls(decode(page)), history.response and history.response.get("content-type")
+    is_marked_up = re.match("(?i)[^;]*(html|xml)", media or "")
+    text = " ".join((without_markup(text) if is_marked_up else text).split()) + end
     return text if len(text) <= MAX_PAGE_TEXT else f"{text[: MAX_PAGE_TEXT - 1]}…"
 
 
@@ -6029,9 +5982,9 @@ def explain_time_out(phase: str, ip: str, history: Log, evidence: Evidence) -> s
 
 
 def describe_failure(
-    current: CurrentStep, history: Log, options: Options, evidence: Evidence, host: str
+    current: CurrentStep, history: Log, options: Options, evidence: Evidence
 ) -> Failure | None:
-    """Say why a step failed and what to try, its host as `host`; None if it did not fail."""
+    """Say why a step failed and what to try; None if it did not fail."""
     error, route = history.error, current.route
     if error is None:
         return None
@@ -6048,34 +6001,27 @@ def describe_failure(
         hint = f"{early}: look there first; or {RAISE_M}" if left < LEAST_LEFT_US else f"{early}. {hint}"
     if route.proxy and route.source != "--proxy" and error.kind != "redirect":
         hint += f" The proxy is that of {route.source}: -x '' goes without it."
-    words = (shown_words(text, options.secrets) for text in (error.message, hint))
-    message, hint = (text.replace(current.request.url.host, host) for text in words)
-    return Failure(error.kind, phase, message, hint)
+    return Failure(error.kind, phase, error.message, hint)
 
 
 def finish(current: CurrentStep, history: Log, options: Options) -> Step:
     """Make the record of a step."""
-    url, secrets, timing, starved = current.request.url, options.secrets, history.timing, 0
+    url, timing, starved = current.request.url, history.timing, 0
     if history.start:
         had, waited = (now - then for now, then in zip(cpu_times(), current.cpu_times))
         since_end = time.perf_counter_ns() - history.start - timing.total * 1000
         starved = starved_within(had, waited, since_end, timing.total)
     evidence = gather_evidence(history, options, timing, current.route.first_hop(url)[0])
-    # After a redirect the host is the server's own word, which may repeat a credential.
-    host = url.host if url.origin == options.request.url.origin else secrets.mask(url.host)
     exchange = history.exchange
     sent = exchange.headers if exchange else headers_to_send(current.request, current.route)
-    response, notes = history.response, history.notes
-    if response:
-        count = len(response.headers)
-        response = response._replace(headers=tuple(shown_fields(response.headers, secrets)))
-        if len(response.headers) < count:
-            notes += (f"of the header fields only the first {size_text(MAX_SHOWN)} are shown",)
-    raw = Step(
+    response, notes = history.response and shown_response(history.response), history.notes
+    if history.response and response and len(response.headers) < len(history.response.headers):
+        notes += (f"of the header fields only the first {size_text(MAX_SHOWN)} are shown",)
+    return Step(
         number=current.number,
-        url=shown_url(url, options),
-        request=current.request._replace(url=url._replace(host=host), headers=()),
-        sent_headers=shown_headers(sent, url, options),
+        url=mask_location(url.text),
+        request=current.request._replace(headers=()),
+        sent_headers=tuple(map(shown_field, sent)),
         route=current.route,
         started_at=current.started_at,
         timing=timing,
@@ -6083,17 +6029,13 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         response=response,
         body_bytes=history.received,
         interim=history.interim,
-        error=describe_failure(current, history, options, evidence, host),
+        error=describe_failure(current, history, options, evidence),
         starved_us=starved,
         evidence=evidence,
         span_id=current.span_id,
-        notes=tuple(shown_words(note, secrets) for note in notes),
-        page=page_text(history, secrets),
+        notes=notes,
+        page=page_text(history),
     )
-    step: Step = masked(raw, secrets)  # here, once, for all reports: it holds what the network said
-    if not step.response:
-        return step
-    return step._replace(response=shown_response(step.response, secrets))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6217,14 +6159,14 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, chai
 
 def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, options: Options) -> Step:
     """Return the failed step of a redirect that leads nowhere: nothing was looked up or sent for it."""
-    # As the step's record shows it: masked, and empty where it stands behind the fields that are shown.
+    # As the step's record shows it: empty where it stands behind the fields that are shown.
     locations = values_of(step.response.headers if step.response else (), "location")
-    text = clip(next(filter(None, locations), b"").decode("utf-8", "surrogateescape"))
+    text = next(filter(None, locations), b"").decode("utf-8", "surrogateescape")
     failed = begin_step(step.number + 1, current.asked, options, Deadline())
     failed.log.fail(error, 0)
     made = finish(failed, failed.log, options)
     return made._replace(
-        url=percent_encode(resolve_reference(step.url, text)),
+        url=clip(percent_encode(resolve_reference(step.url, text))),
         sent_headers=(),
         network=made.network._replace(port=None, interface=None),
     )
@@ -6233,7 +6175,7 @@ def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, optio
 def add_step(chain: Chain, step: Step, current: CurrentStep, options: Options) -> CurrentStep | None:
     """Add a step that is over to its run; return the one that it leads to, None at the end of the chain."""
     chain.steps.append(step)
-    # As it came: in the step's own record a credential in it is masked.
+    # As it came: in the step's own record what is named like a credential is masked.
     response = current.log.response
     if not options.follow or step.error or not response or response.status not in REDIRECTS:
         return None
@@ -8092,7 +8034,7 @@ def comparison_fields(report: Report) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if report.options.sides:
         fields["sides"] = [
-            {"side": name, "words": words, "url": shown_url(options.request.url, options)}
+            {"side": name, "words": words, "url": mask_location(options.request.url.text)}
             for name, options, words in report.options.sides
         ]
     if report.options.baseline:
@@ -8154,7 +8096,7 @@ def json_document(report: Report) -> dict[str, Any]:
         "schema_version": 1,
         "tool_version": __version__,
         "started_at": instant_text(report.runs[0].steps[0].started_at),
-        "initial_url": shown_url(report.options.request.url, report.options),
+        "initial_url": mask_location(report.options.request.url.text),
         **fields,
     }
 
@@ -8281,15 +8223,27 @@ def json_text(value: dict[str, Any]) -> str:
     return without_commands(text)
 
 
-def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
-    """Give a document as UTF-8, in pieces: `items` (JSON texts), one by one, replace the list at its end."""
-    head, _, tail = json_text(document).rpartition("[]")
+def masked(value: Any, secrets: Secrets) -> Any:
+    """Return a value of a document with the user's secrets masked in every text but names of fields."""
+    if isinstance(value, str):
+        return secrets.mask(value)
+    if isinstance(value, dict):
+        return {name: masked(each, secrets) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [masked(each, secrets) for each in value]
+    return value
+
+
+def to_json(document: dict[str, Any], items: Iterable[dict[str, Any]], secrets: Secrets) -> Iterator[bytes]:
+    """Give a document as UTF-8, in pieces: `items`, one by one, replace the list at its end."""
+    head, _, tail = json_text(masked(document, secrets)).rpartition("[]")
     last_line = head.rpartition("\n")[2]
     indent = "\n" + " " * (len(last_line) - len(last_line.lstrip()) + 2)
     yield (head + "[").encode("utf-8", "backslashreplace")
     separator = ""
     for item in items:
-        yield (separator + indent + item.replace("\n", indent)).encode("utf-8", "backslashreplace")
+        text = json_text(masked(item, secrets)).replace("\n", indent)
+        yield (separator + indent + text).encode("utf-8", "backslashreplace")
         separator = ","
     yield (indent[:-2] + "]" + tail + "\n").encode("utf-8")
 
@@ -8297,14 +8251,16 @@ def to_json(document: dict[str, Any], items: Iterable[str]) -> Iterator[bytes]:
 def json_export(report: Report) -> Iterator[bytes]:
     run = report.only_run
     items = map(step_document, run.steps) if run else map(run_document, report.runs)
-    return to_json(json_document(report), map(json_text, items))
+    return to_json(json_document(report), items, report.options.secrets)
 
 
 def har_export(report: Report) -> Iterator[bytes]:
     creator, pages = {"name": "httphases", "version": __version__}, list(map(har_page, report.runs))
-    entries = (har_entry(step) for run in report.runs for step in run.steps)
+    secrets = report.options.secrets
+    steps = (step for run in report.runs for step in run.steps)
+    entries = (har_entry(step._replace(url=secrets.mask(step.url))) for step in steps)  # before it is split
     log = {"version": "1.2", "creator": creator, "pages": pages, "entries": []}
-    return to_json({"log": log}, map(json_text, entries))
+    return to_json({"log": log}, entries, secrets)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -8409,7 +8365,7 @@ LABEL_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 def exposition(report: Report) -> Iterator[bytes]:
     """Give the metrics that there are, by family."""
-    options = report.options
+    options, mask = report.options, report.options.secrets.mask
     targets = {side.name: metrics_target(side.options.request.url) for side in options.sides}
     here = metrics_target(options.request.url)
     label = {} if options.label is None else {"label": options.label}
@@ -8418,7 +8374,9 @@ def exposition(report: Report) -> Iterator[bytes]:
     for family, labels, value in (*gauges, *chain_gauges(report)):
         if value is not None:
             named = {"target": targets.get(labels.get("side"), here), **label, **labels}
-            words = ",".join(f'{name}="{each.translate(LABEL_ESCAPES)}"' for name, each in named.items())
+            words = ",".join(
+                f'{name}="{mask(each).translate(LABEL_ESCAPES)}"' for name, each in named.items()
+            )
             lines.setdefault(family, []).append(f"httphases_{family}{{{words}}} {value!r}\n")
     for family, explanation in FAMILIES.items():
         if family in lines:
@@ -8461,14 +8419,14 @@ def error_type(step: Step) -> str | None:
     return str(step.status) if (step.status or 0) >= 400 else None
 
 
-def step_attributes(step: Step) -> dict[str, object]:
+def step_attributes(step: Step, secrets: Secrets) -> dict[str, object]:
     """Return the attributes of a step's span, without a query: it may hold secrets. A peer may be a proxy."""
     network, route, response, tls = step.network, step.route, step.response, step.network.tls
     led_astray = step.error and step.error.kind == "redirect"
     host, port = (None, None) if led_astray else step.request.url.place
     return {
         "http.request.method": step.request.method,
-        "url.full": step.url.partition("#")[0].partition("?")[0],
+        "url.full": secrets.mask(step.url).partition("#")[0].partition("?")[0],
         "server.address": host,
         "server.port": port,
         "http.request.resend_count": step.number - 1 or None,
@@ -8504,11 +8462,12 @@ def span_document(
     }
 
 
-def step_spans(step: Step, run: Run, parent: str) -> Iterator[dict[str, Any]]:
+def step_spans(step: Step, run: Run, parent: str, secrets: Secrets) -> Iterator[dict[str, Any]]:
     """Give the span of a step, and of each of its phases that took place."""
     begin, failed = unix_nano(step.started_at), step.error and step.error.phase
     # Without the query of a URL, and what stands behind it: a quote may be part of the query.
-    message, query, _ = whole_characters(step.error.message if step.error else "").partition("?")
+    told = secrets.mask(step.error.message if step.error else "")
+    message, query, _ = whole_characters(told).partition("?")
     message += query and "?..."
     yield span_document(
         run,
@@ -8519,7 +8478,7 @@ def step_spans(step: Step, run: Run, parent: str) -> Iterator[dict[str, Any]]:
         spanId=step.span_id,
         kind=CLIENT,
         parentSpanId=parent,
-        attributes=attribute_list(step_attributes(step)),
+        attributes=attribute_list(step_attributes(step, secrets)),
     )
     for phase in PHASES:
         spent = getattr(step.timing, phase)
@@ -8529,7 +8488,7 @@ def step_spans(step: Step, run: Run, parent: str) -> Iterator[dict[str, Any]]:
             begin += spent * 1000
 
 
-def run_spans(run: Run) -> Iterator[dict[str, Any]]:
+def run_spans(run: Run, secrets: Secrets) -> Iterator[dict[str, Any]]:
     """Give the trace of a run: the span of the chain, then those of its steps."""
     whole = unix_nano(run.steps[0].started_at), max(unix_nano(end_of(step)) for step in run.steps)
     attributes = {
@@ -8541,7 +8500,7 @@ def run_spans(run: Run) -> Iterator[dict[str, Any]]:
     root = span_document(run, "httphases", whole, failed, attributes=attribute_list(attributes))
     yield root
     for step in run.steps:
-        yield from step_spans(step, run, root["spanId"])
+        yield from step_spans(step, run, root["spanId"], secrets)
 
 
 def otlp_export(report: Report) -> Iterator[bytes]:
@@ -8552,9 +8511,9 @@ def otlp_export(report: Report) -> Iterator[bytes]:
     named = {"host.name": report.host, **options.resource, "httphases.label": options.label}
     resource = {"attributes": attribute_list(named)}
     for run in report.runs:
-        scoped = {"scope": scope, "spans": list(run_spans(run))}
+        scoped = {"scope": scope, "spans": list(run_spans(run, options.secrets))}
         trace = {"resourceSpans": [{"resource": resource, "scopeSpans": [scoped]}]}
-        line = json.dumps(trace, allow_nan=False, separators=(",", ":"))
+        line = json.dumps(masked(trace, options.secrets), allow_nan=False, separators=(",", ":"))
         yield without_commands(line).encode("ascii") + b"\n"
 
 
@@ -8845,12 +8804,12 @@ def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Bloc
     yield Fields([*failed, *map(reading_row, step.findings[:SHOWN_FINDINGS])])
 
 
-def chain_table(run: Run, width: int) -> Table:
+def chain_table(run: Run, width: int, secrets: Secrets) -> Table:
     """Show the steps of a chain on one time axis. Of a long URL the middle is left out."""
     end, begin, tail = sum(step.timing.total for step in run.steps), 0, width // 6 - 4
     rows: list[Sequence[Cell]] = []
     for step in run.steps:
-        url, spent = step.url, step.timing.total
+        url, spent = secrets.mask(step.url), step.timing.total
         shown = url if len(url) <= 3 * tail else f"{url[: 2 * tail]}…{url[-tail:]}"
         status, total = status_span(step), Span(time_text(step.timing.total, 2))
         bar = Bar(begin, spent, end, status.tone) if spent else Span("")
@@ -8902,13 +8861,13 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     return Panel(Span(f"{icon} SLO: {WORD[verdict.passed]}", tone), lines)
 
 
-def run_blocks(run: Run, include: bool, width: int) -> Iterator[Block]:
+def run_blocks(run: Run, options: Options, width: int) -> Iterator[Block]:
     """Show a single run: each step, then the chain."""
     for step, before in zip(run.steps, (None, *run.steps)):
-        yield from step_blocks(step, before, include)
+        yield from step_blocks(step, before, options.include)
     if len(run.steps) > 1:
         yield Span("Redirect Chain Summary", "strong")
-        yield chain_table(run, width)
+        yield chain_table(run, width, options.secrets)
         if not run.limit_reached:  # the row `Stopped` says as much
             yield Fields(map(reading_row, chain_findings(run)))
 
@@ -9302,7 +9261,7 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
     """Return what is drawn at the end in frames of a `width`; in compact style only the panel."""
     run, options = report.only_run, report.options
     if options.style == "waterfall":
-        yield from run_blocks(run, options.include, width) if run else series_blocks(report, width)
+        yield from run_blocks(run, options, width) if run else series_blocks(report, width)
         yield Fields(("Stopped", Span(text, "bad")) for text in limit_texts(report))
         if options.baseline:
             yield from baseline_blocks(report, options.baseline)
@@ -9313,7 +9272,8 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 29. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `visible` here.
+# 29. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `mask` and
+#     `visible` here.
 NARROWEST, WIDEST = 60, 120  # columns; a wider frame shows nothing more
 INDENT = 2  # columns before what is folded: the other side's words do not begin a line
 
@@ -9389,8 +9349,8 @@ class Painter:
 
     gap, edges = 2, 0  # cells between two columns of a table, and at both of its ends together
 
-    def __init__(self, stream: Any, width: int) -> None:
-        self._stream, self.width = stream, width
+    def __init__(self, stream: Any, width: int, secrets: Secrets = NO_SECRETS) -> None:
+        self._stream, self.width, self._secrets = stream, width, secrets
         self.frame = min(width, WIDEST)
         self._encoding = getattr(stream, "encoding", None) or "ascii"
         self._ascii = not self._encoding.lower().startswith("utf")
@@ -9406,7 +9366,7 @@ class Painter:
 
     def _printable(self, text: str) -> str:
         """Return a text as the stream can show it, the rest as escapes, before anything is laid out."""
-        shown = visible(text).translate(self._forms)
+        shown = visible(self._secrets.mask(text)).translate(self._forms)
         return shown.encode(self._encoding, "backslashreplace").decode(self._encoding)
 
     def _spans(self, line: Line) -> list[Span]:
@@ -9468,8 +9428,10 @@ class RichPainter(Painter):
 
     gap, edges = 3, 4
 
-    def __init__(self, stream: Any, width: int, environ: Mapping[str, str]) -> None:
-        super().__init__(stream, width)
+    def __init__(
+        self, stream: Any, width: int, environ: Mapping[str, str], secrets: Secrets = NO_SECRETS
+    ) -> None:
+        super().__init__(stream, width, secrets)
         # With a size of its own rich does not read COLUMNS and LINES, where it takes ² for a number. What
         # draws never sees the stream, since at a closed pipe rich would end the process: another one tells
         # the colours.
@@ -9537,9 +9499,11 @@ def has_rich() -> bool:
     return found == ["a", "\u5b57"]
 
 
-def choose_painter(stream: Any, environ: Mapping[str, str]) -> Painter:
+def choose_painter(stream: Any, environ: Mapping[str, str], secrets: Secrets = NO_SECRETS) -> Painter:
     width = choose_width(stream, environ)
-    return RichPainter(stream, width, environ) if has_rich() else Painter(stream, width)
+    if has_rich():
+        return RichPainter(stream, width, environ, secrets)
+    return Painter(stream, width, secrets)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9631,14 +9595,14 @@ def print_aside(text: str) -> None:
         pass
 
 
-def say(message: str, speaker: str = "httphases: ") -> None:
+def say(message: str, secrets: Secrets = NO_SECRETS, speaker: str = "httphases: ") -> None:
     """Print one line on stderr."""
-    print_aside(speaker + visible(message))
+    print_aside(speaker + visible(secrets.mask(message)))
 
 
 def warn(options: Options, *messages: str) -> None:
     for message in messages if options.style != "silent" else ():
-        say(f"warning: {message}")
+        say(f"warning: {message}", options.secrets)
 
 
 def try_to_write(what: str, write: Callable[[], object]) -> bool:
@@ -9670,14 +9634,18 @@ def draws(options: Options) -> bool:
     return options.style == "waterfall" or bool(options.style == "compact" and budgets)
 
 
+def lines_text(lines: Iterable[str], options: Options) -> str:
+    return "".join(visible(options.secrets.mask(line)) + "\n" for line in lines)
+
+
 def write_report(report: Report, stream: Any) -> None:
     """Print the report in the chosen style; raises OSError."""
     options, run = report.options, report.only_run
     if options.style != "waterfall":
         lines = run_lines(run, options) if run else summary_lines(report, options.style == "compact")
-        stream.write("".join(visible(line) + "\n" for line in lines))
+        stream.write(lines_text(lines, options))
     if draws(options):
-        painter = choose_painter(stream, options.environ)
+        painter = choose_painter(stream, options.environ, options.secrets)
         painter.paint(report_blocks(report, painter.frame))
 
 
@@ -9742,7 +9710,7 @@ def say_errors(run: Run, options: Options) -> None:
         if step.error:
             # In lower case, but for a side, which is a capital.
             title = step_title(step, options.series.single).replace("Run", "run").replace("Step", "step")
-            say(f"error: {title}: {step.error.message.rstrip('.')}. {step.error.hint}")
+            say(f"error: {title}: {step.error.message.rstrip('.')}. {step.error.hint}", options.secrets)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9789,7 +9757,7 @@ class LiveReport:
         elif not self._silent:
             self._print_lines(run_lines(run, self._options))
             for line in self._change_lines(events) if sys.stderr and sys.stderr.isatty() else ():
-                say(line, "")
+                say(line, self._options.secrets, "")
 
     def _change_lines(self, events: Iterable[SeriesEvent]) -> Iterator[str]:
         """Give a line for each of the first changes, and one that says that it is the last."""
@@ -9802,7 +9770,7 @@ class LiveReport:
                 yield "further changes are only counted"
 
     def _print_lines(self, lines: Iterable[str]) -> None:
-        text = "".join(visible(line) + "\n" for line in lines)
+        text = lines_text(lines, self._options)
         if text:
             self.print(lambda: self.stream.write(text))
 
@@ -9940,7 +9908,7 @@ def run_series(options: Options, pool: ConnectionPool) -> int:
         pool.close()
         gc.unfreeze()
     for line in refusals(report) if options.style == "silent" else ():
-        say(line)
+        say(line, options.secrets)
     live.print(lambda: write_report(report, live.stream))
     warn(options, *report_warnings(report))
     wrote = [write_export(option, report, crash is not None) for option in options.exports]
@@ -9977,7 +9945,7 @@ def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store:
 
 def usage_words(error: UsageError) -> str:
     """Return what is wrong with the command line, without the credentials of URLs in it."""
-    return clip(mask_urls(shown_words(error.message, NO_SECRETS)))
+    return clip(mask_urls(error.message))
 
 
 def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:

@@ -204,7 +204,8 @@ def test_a_page_repeats_no_credential_and_sends_no_control_character(call_tool):
 def test_half_a_credential_at_the_end_of_what_is_kept_is_not_shown(call_tool, password):
     for size in range(4080, 4096, 3):
         page = "no".ljust(size) + f"{password} more"
-        assert says(call_tool, Reply(401, page.encode(), [HTML]), "-u", f"me:{password}") == ["no"]
+        [shown] = says(call_tool, Reply(401, page.encode(), [HTML]), "-u", f"me:{password}")
+        assert shown in ("no…", "no ***…")
 
 
 def test_a_series_quotes_a_page_once_for_each_status(call_tool):
