@@ -5771,6 +5771,8 @@ class Cookies:
         for line in values_of(headers, "set-cookie"):
             pair, _, rest = line.partition(b";")
             name, equals, value = (part.strip(b" \t") for part in pair.partition(b"="))
+            if not name or not equals or len(line) > MAX_COOKIE or re.search(rb"[\0-\x08\n-\x1f\x7f]", pair):
+                continue
             pieces = (each.partition("=") for each in decode(rest).split(";"))
             said = {key.strip().lower(): text.strip() for key, _, text in pieces}
             domain = said.get("domain", "").lower().removeprefix(".")
@@ -5778,8 +5780,6 @@ class Cookies:
             if "." in domain and f".{host}".endswith(f".{domain}") and not is_ip(host):
                 place = f".{domain}"
             elif domain not in ("", host):
-                continue
-            if not name or not equals or len(line) > MAX_COOKIE or re.search(rb"[\0-\x08\n-\x1f\x7f]", pair):
                 continue
             if (place, name) in self._set or len(self._set) < MAX_COOKIES:
                 over = is_over(said.get("max-age", ""), said.get("expires", ""))
