@@ -118,19 +118,18 @@ if sys.version_info < (3, 9):  # noqa: UP036 - it is copied to old machines too
     cannot_run("needs Python 3.9 or newer, this is {}.{}".format(*sys.version_info))
 
 REFUSALS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
-# What a thread, a lock, OpenSSL and the loader of libraries say when there is no room.
-SIGNS_OF_NO_ROOM = ("start new thread", "can't allocate", "malloc failure", "map segment", "allocate memory")
 REFUSED_HINT = "Raise that limit, or end what uses it up, and run it again."
 
 
-def refusal_of(error: BaseException) -> str | None:
-    """Say in the system's own words which limit of this machine made an error, None for any other error."""
-    words = getattr(error, "strerror", None) or str(error) or os.strerror(errno.ENOMEM)
-    loose = isinstance(error, (RuntimeError, ImportError)) or type(error).__name__ == "SSLError"
+def is_refused(error: BaseException) -> bool:
+    """Tell whether a limit of this machine made an error: it gave no memory, no descriptor, no thread."""
     limited = isinstance(error, MemoryError) or getattr(error, "errno", 0) in REFUSALS
-    if limited or (loose and any(sign in str(error) for sign in SIGNS_OF_NO_ROOM)):
-        return f"this process met a limit (ulimit, or one of its machine, container or service): {words}"
-    return None
+    return limited or "start new thread" in str(error)
+
+
+def reason_of(error: BaseException) -> str:
+    """Put an error in the system's own words."""
+    return getattr(error, "strerror", None) or str(error) or os.strerror(errno.ENOMEM)
 
 
 def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
@@ -140,7 +139,7 @@ def optional(name: str, stand_ins: Mapping[str, Any] | None = None) -> Any:
     try:
         return __import__(name, fromlist=["*"])
     except Exception as error:
-        if refusal_of(error):
+        if is_refused(error):
             raise
         return None
     finally:
@@ -199,7 +198,7 @@ except ModuleNotFoundError as not_there:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
     cannot_run(f"this Python lacks '{not_there.name or not_there}': install python3, not python3-minimal")
 except (ImportError, OSError, MemoryError) as unloaded:
-    cannot_run(refusal_of(unloaded) or f"the standard library of this Python cannot be loaded: {unloaded}")
+    cannot_run(f"the standard library of this Python cannot be loaded: {reason_of(unloaded)}")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -1197,11 +1196,6 @@ def status_words(response: Response) -> str:
 
 # ---------------------------------------------------------------------------------------------------------
 # 5. Local files. What the command line names is read once, with a limit and a time, and nothing blocks.
-def reason_of(error: BaseException) -> str:
-    """Put an error in the system's own words, or name the limit of this machine that made it."""
-    return refusal_of(error) or getattr(error, "strerror", None) or str(error)
-
-
 STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
@@ -1263,12 +1257,12 @@ def read_file(path: str, limit: int = MAX_FILE) -> bytes:
 @cache
 def read_local(option: str, path: str, seconds: float, limit: int = MAX_FILE) -> bytes:
     """Read what an `option` names, once: a pipe that several sides name gives no more. Raises UsageError,
-    also where it takes longer than some seconds, or OSError when a limit of this machine forbids it.
+    also where it takes longer than some seconds.
     """
     reader = Worker(partial(read_file, path, limit))
     reader.wait(seconds)
     error = reader.crash
-    if error and (refusal_of(error) or not isinstance(error, (OSError, ValueError))):
+    if error and not isinstance(error, (OSError, ValueError)):
         raise error
     if error or not reader.done:
         shown = "standard input" if path == "-" else f"'{path}'"
@@ -3163,9 +3157,8 @@ STUCK = {
 
 
 def explain_refusal(error: BaseException) -> NetworkError | None:
-    """Say which limit of this machine was met, None where it was no limit."""
-    refusal = refusal_of(error)
-    return NetworkError("network", refusal, REFUSED_HINT) if refusal else None
+    """Say that a limit of this machine was met, None where it was no limit."""
+    return NetworkError("network", reason_of(error), REFUSED_HINT) if is_refused(error) else None
 
 
 def explain_unprepared(error: BaseException) -> NetworkError | None:
@@ -4099,8 +4092,6 @@ def load_store(context: ssl.SSLContext, options: Options) -> None:
         else:
             context.load_default_certs()
     except (OSError, ValueError) as error:  # ValueError: a letter that is not ASCII
-        if refusal_of(error):
-            raise
         source = "--cacert" if options.ca_bundle else f"SSL_CERT_FILE '{named}'"
         raise UsageError(f"{source} holds no legible certificates in PEM: {reason_of(error)}") from None
 
@@ -4117,8 +4108,6 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
     try:
         context.load_cert_chain(identity.certificate, identity.key, password)
     except (OSError, ValueError) as error:  # ValueError: OpenSSL has room for 1,024 bytes of a password
-        if refusal_of(error):
-            raise
         if not isinstance(error, ssl.SSLError):
             wrong = f"{certificate} with the key in {key}: {reason_of(error)}"
         elif "MISMATCH" in (error.reason or ""):
@@ -5305,7 +5294,7 @@ class Tcp(Hop):
                 self._spare[family] = open_socket(family, interface)
             except OSError as error:
                 errors.append(error)
-        refused = next(filter(refusal_of, errors), None)
+        refused = next(filter(is_refused, errors), None)
         if refused and not self._spare:
             raise refused
         self.log.sockets += self._spare.values()
@@ -9982,9 +9971,8 @@ def main(argv: Sequence[str] | None = None, take_store: TakeStore = lambda: None
         say(f"error: {usage_words(error)}")
         return ExitCode.USAGE
     except Exception as error:
-        refusal = refusal_of(error)
-        if refusal:
-            say(f"error: {refusal}")
+        if is_refused(error):
+            say(f"error: {reason_of(error)}. {REFUSED_HINT}")
         else:
             report_crash(error, environ)
         return ExitCode.INTERNAL

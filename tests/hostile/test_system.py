@@ -56,14 +56,11 @@ def test_few_file_descriptors_are_a_failure_or_enough_and_never_blamed_on_the_na
     check_decent(outcome, [0] if style == METRICS else [0, 64, 70])
 
 
-LIMIT = "this process met a limit"
-
-
 def check_refused(outcome, words: str = "") -> None:
     """Prove that one line tells of a limit, in the system's `words`, and not of an error of the program's."""
     check_decent(outcome, [70])
     assert outcome.out == ""
-    assert outcome.err.count("\n") == 1 and LIMIT in outcome.err and words in outcome.err
+    assert outcome.err.count("\n") == 1 and words in outcome.err
     assert "internal" not in outcome.err
 
 
@@ -73,7 +70,7 @@ def check_refused(outcome, words: str = "") -> None:
 def test_little_memory_is_enough_or_refused_in_a_line(run_tool, server, mib, style):
     outcome = run_tool(server.url(), *style, within=limited(f"-v {mib * 1024}"))
     if outcome.code == 75:  # Python 3.9 may have too little for the socket alone
-        assert LIMIT in outcome.err and "Cannot allocate memory" in outcome.err
+        assert "Cannot allocate memory" in outcome.err
     elif outcome.code:
         check_refused(outcome)
     else:
@@ -96,7 +93,7 @@ def test_memory_that_runs_out_half_way_takes_nothing_along_that_was_measured(run
     assert all(step["status"] in ("302", "200") for step in steps[: asked - 1])
     assert outcome.code or steps[-1]["status"] == "200"
     if outcome.code == 75:
-        assert steps[-1]["error"] == "network" and LIMIT in outcome.err
+        assert steps[-1]["error"] == "network" and "Cannot allocate memory" in outcome.err
 
 
 @pytest.fixture
