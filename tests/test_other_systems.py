@@ -15,13 +15,9 @@ import pytest
 from confined import mounted
 
 LACKING = """
-import os, socket
-for module, names in {
-    os: "O_PATH",
-    socket: "TCP_INFO MSG_MORE SO_TIMESTAMPNS SO_BINDTODEVICE",
-}.items():
-    for name in names.split():
-        vars(module).pop(name, None)
+import socket
+for name in "TCP_INFO MSG_MORE SO_TIMESTAMPNS SO_BINDTODEVICE".split():
+    vars(socket).pop(name, None)
 class Socket(socket.socket):
     def setsockopt(self, level, option, *value):
         if (level, option) == (socket.SOL_SOCKET, 35):  # SO_TIMESTAMPNS
@@ -78,15 +74,8 @@ def test_an_export_goes_through_links_of_the_system(lacking, server, tmp_path):
     assert os.listdir(tmp_path / "folder") == ["file"]
 
 
-@pytest.mark.parametrize(
-    ("option", "at", "code", "said"),
-    [
-        ("-d", "@", 64, "the time of -m"),
-        ("--cacert", "", 64, "the time of -m"),
-        ("--json", "", 73, "No such device or address"),
-    ],
-)
-def test_a_pipe_that_nobody_opens_is_given_up(lacking, server, tmp_path, option, at, code, said):
+@pytest.mark.parametrize(("option", "at"), [("-d", "@"), ("--cacert", "")])
+def test_a_pipe_that_nobody_opens_is_given_up(lacking, server, tmp_path, option, at):
     os.mkfifo(tmp_path / "pipe")
     result = lacking("-m", "1", "--metrics-only", option, f"{at}{tmp_path / 'pipe'}", server.url())
-    assert result.code == code and said in result.err
+    assert result.code == 64 and "the time of -m" in result.err
