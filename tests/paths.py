@@ -190,8 +190,8 @@ def path(
 ) -> Iterator[Way]:
     """Make a path for the length of the block; skip the test where the system does not allow it.
 
-    `settings` are names below /proc/sys/net and their values, for both ends. Senders use Reno and know
-    nothing of earlier connections, whatever this machine is used to.
+    `settings` are names below /proc/sys/net and their values, for both ends. Senders use Reno, or `congctl`,
+    and know nothing of earlier connections, whatever this machine is used to.
     """
     specification = {
         "folder": str(folder),
@@ -437,6 +437,10 @@ link set path up mtu {MTU} txqueuelen 10000
         (folder / name).write_text(text)
         if Path("/etc", name).exists():
             subprocess.run(["mount", "--bind", str(folder / name), f"/etc/{name}"], check=True)
+    control = specification["settings"].pop("congctl", None)
+    if control:  # by the route: as a setting it had to be allowed
+        route = ["ip", "route", "change", "198.18.0.0/24", "dev", "path", "src", NEAR]
+        subprocess.run([*route, "congctl", control], check=True)
     for name, value in specification["settings"].items():
         Path("/proc/sys/net", name).write_text(value)
     return device

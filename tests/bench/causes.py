@@ -34,9 +34,8 @@ from situations import Scene, command_of, every_scene, far_end, lacking, start_h
 from paths import path
 
 LOW, HIGH = 0.7, 1.3
-SLACK = 6.0  # ms by which anything may be off
-TRIES = 3
 TENTH, FIFTH, HALF = 0.1, 0.2, 0.5
+SLACK, TRIES = 6.0, 3  # ms by which anything may be off; how often a busy machine is tried
 VERDICTS = ("right", "partly", "silent", "wrong", "spoilt", "broken")
 
 # What the findings of releases without an account mean: id -> owner.
@@ -201,7 +200,7 @@ def main() -> None:
     common.find_programs("openssl", "ip", "nsenter", "taskset")
     if os.geteuid() != 0:
         common.give_up("needs root")
-    controls = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
+    controls = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
     rows, skipped = [], []
     with tempfile.TemporaryDirectory() as name, start_hog() as hog:
         common.make_certificate(Path(name), "shop.example")
@@ -212,7 +211,7 @@ def main() -> None:
                 skipped.append(f"{scene.name}: skipped, {reason}")
                 continue
             for _ in range(options.runs):
-                for _ in range(TRIES):  # this machine may be busy with something else
+                for _ in range(TRIES):
                     row = ask(scene, [options.python, "-I", options.program], Path(name), hog)
                     if not row.get("again"):
                         break

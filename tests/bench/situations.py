@@ -85,12 +85,11 @@ class Scene(NamedTuple):
     def truth(self, total: float, lost: float) -> dict[str, float]:
         """Return how many ms are owed to whom; the round trip of a CONNECT is the path's or the proxy's."""
         trips = self.trips + (1 if self.run else (2 + bool(self.tls)) * (1 + self.hops))
-        known = [*self.owed, ("path", trips * self.rtt), (self.lost, lost)]
+        known = [*self.owed, ("path", trips * self.rtt), (self.lost, lost if self.lost else 0.0)]
         known += [("path|proxy", self.rtt)] if self.proxy is not None else []
         owed: dict[str, float] = collections.defaultdict(float)
         for owner, seconds in known:
             owed[owner] += seconds * 1000
-        owed.pop("", None)
         owed[self.rest] += total - sum(owed.values())
         return {owner: ms for owner, ms in owed.items() if owner and ms > 0}
 
@@ -157,7 +156,7 @@ def until(seconds: float) -> Part:
 
 def reads(control: str) -> Part:
     """Read an upload slowly, and send it under a certain control of congestion."""
-    return {**kernels(congestion_control=control), **has(upload=1_000_000, pace=0.05, rest="server")}
+    return {"settings": (("congctl", control),), **has(upload=1_000_000, pace=0.05, rest="server")}
 
 
 TLS, KEPT = has(tls="1.3"), has(run=4)
@@ -198,6 +197,7 @@ SEARCH = "a.test b.test c.test d.test"
 LATE_SYN_ACK = {**rule("down", "syn", 1, "late", 0.7), **owes(0.7, "path|server")}
 HOLE = {**rule("down", "large", 0), "body": 5_000, "lost": "", "rest": "loss"}
 TOLD = {**rule("up", "large", 0, "told", 1300), "upload": 100_000, "lost": "path", "rest": "path"}
+FIRST_TWO = tuple(Rule("down", "data", nth, times=2) for nth in (1, 2))
 RANDOM = has(rtt=0.05, lost="", rest="line|loss")
 SINGLE: dict[str, dict[str, tuple[Part, ...]]] = {
     "names": {
@@ -215,7 +215,6 @@ SINGLE: dict[str, dict[str, tuple[Part, ...]]] = {
     "path": {
         "round trip of 300 ms": (has(rtt=0.3),),
         "round trip of 300 ms, https": (has(rtt=0.3), TLS),
-        "round trip of 400 ms": (has(rtt=0.4),),
         "TLS 1.2, round trip of 100 ms": (has(rtt=0.1, tls="1.2", trips=1),),
         "grows by 180 ms down": (grows("down"),),
         "grows by 180 ms up and down": (grows("up", "down"),),
@@ -240,7 +239,9 @@ SINGLE: dict[str, dict[str, tuple[Part, ...]]] = {
         "an answer lost twice, kept connection": (rule("down", "data", 4, times=2), KEPT),
         "a request lost, kept connection": (rule("up", "data", 4), KEPT),
         "no loss but a slow server, kept connection": (serves(0.24), KEPT),
-        "an answer's first segment lost twice": (rule("down", "data", times=2), has(body=20_000)),
+        "an answer's first segment lost 3 times": (rule("down", "data", times=3), has(body=20_000)),
+        "an answer's first two lost twice": (has(body=5_000, rules=FIRST_TWO),),
+        "an answer's last segment lost": (rule("down", "data", 4), has(body=5_000)),
         "an MTU hole that the far kernel finds": (HOLE, kernels(mtu_probing="1")),
         "an MTU hole, -m 1.5": (HOLE, until(1.5)),
         "the way holds an answer for 300 ms": (rule("down", "data", 1, "late", 0.3), has(rest="path|loss")),
@@ -439,8 +440,8 @@ def lacking(scene: Scene, controls: Sequence[str]) -> str:
         return f"{program} is not installed"
     if scene.far == "h2" and not importlib.util.find_spec("h2"):
         return "the package h2 is not here"
-    control = dict(scene.settings).get("ipv4/tcp_congestion_control", "reno")
-    return "" if control in controls else f"{control} is not allowed here"
+    control = dict(scene.settings).get("congctl", "reno")
+    return "" if control in controls else f"this kernel has no {control}"
 
 
 def command_of(scene: Scene, folder: Path, port: int) -> list[str]:
