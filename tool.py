@@ -2429,19 +2429,14 @@ def warn_of_request(args: SimpleNamespace, request: Request) -> Iterator[str]:
         yield f"the body is sent as {request.content_type}; to send it as curl does: -H '{form}'"
 
 
-def warn_of_reports(options: Options) -> Iterator[str]:
-    """Warn of what would not be shown, or be seen only after all runs."""
-    series = options.series
-    if options.include and options.style != "waterfall":
-        yield "--include shows header fields in the waterfall alone; --json has them too"
-    for option, path in options.exports.items():
-        if not (series.single or is_stdout(path) or os.path.isdir(os.path.dirname(path) or ".")):
-            yield f"{option} '{path}' cannot be written: there is no such folder"
+def warn_of_statistics(options: Options) -> Iterator[str]:
+    """Warn of budgets for statistics that few runs tell too low."""
+    rounds = options.series.rounds
     for key in options.thresholds:
         statistic = key.partition(".")[2]
         least = SURE_PERCENTILES.get(statistic, 0)
-        if series.rounds < least:
-            below = f"the {statistic} of {series.rounds} runs is usually below the true {statistic}"
+        if rounds < least:
+            below = f"the {statistic} of {rounds} runs is usually below the true {statistic}"
             yield f"--slo {key}: {below}: better take --count {least} or more"
 
 
@@ -2660,7 +2655,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
         options = choose_sides(args, options)
     read_local.cache_clear()
     secrets = find_secrets([side.options for side in options.sides] or [options])
-    return options._replace(secrets=secrets, warnings=(*options.warnings, *warn_of_reports(options)))
+    return options._replace(secrets=secrets, warnings=(*options.warnings, *warn_of_statistics(options)))
 
 
 # ---------------------------------------------------------------------------------------------------------
