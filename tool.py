@@ -1594,24 +1594,30 @@ def covers(name: str, host: str) -> bool:
         return False
 
 
+def proxy_variable(url: Url, environ: Mapping[str, str]) -> str:
+    """Name the variable that decides about a proxy for a URL, NO_PROXY where that does; empty for none."""
+    names = [f"{url.scheme}_proxy", f"{url.scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"]
+    if "REQUEST_METHOD" in environ and url.scheme == "http":
+        names.remove("HTTP_PROXY")  # CGI: a Proxy header would set it (CVE-2016-5385)
+    source = next((each for each in names if environ.get(each)), "")
+    exempt = read_no_proxy(environ.get("no_proxy") or environ.get("NO_PROXY") or "") if source else []
+    host = server_name(url.host)
+    if any(port in (None, url.port) and covers(entry, host) for entry, port in exempt):
+        return "NO_PROXY"
+    return source
+
+
 def route_to(url: Url, options: Options) -> Route:
     """Decide how a URL is reached: --unix-socket, --proxy, then the environment. Raises UsageError."""
     if options.unix_socket is not None:
         return Route(None, None, options.unix_socket)
-    environ, host, source = options.environ, server_name(url.host), "--proxy"
-    if options.proxy == "":
-        return Route(None, source)
-    if options.proxy is None:
-        names = [f"{url.scheme}_proxy", f"{url.scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"]
-        if "REQUEST_METHOD" in environ and url.scheme == "http":
-            names.remove("HTTP_PROXY")  # CGI: a Proxy header would set it (CVE-2016-5385)
-        source = next((each for each in names if environ.get(each)), "")
-        if not source:
-            return Route(None, None)
-        exempt = read_no_proxy(environ.get("no_proxy") or environ.get("NO_PROXY") or "")
-        if any(port in (None, url.port) and covers(entry, host) for entry, port in exempt):
-            return Route(None, "NO_PROXY")
-    proxy = parse_proxy(options.proxy or environ[source], source)
+    source, text = "--proxy", options.proxy
+    if text is None:
+        source = proxy_variable(url, options.environ)
+        text = "" if source == "NO_PROXY" else options.environ.get(source)
+    if not text:
+        return Route(None, source or None)
+    proxy = parse_proxy(text, source)
     if proxy.kind.opener == "socks5" and optional("socks") is None:
         why = f"{source}: a SOCKS proxy needs PySocks, which is not installed"
         raise UsageError(f"{why}: pip install PySocks, or use httphases.pyz, which contains it")
@@ -2003,6 +2009,15 @@ def checked_number(value: float) -> int:
     return round(value)
 
 
+def read_distribution(fields: Mapping[str, Any], count: int) -> Distribution:
+    """Read what an export says of a time that was measured so often; raises ValueError and the like."""
+    ends = fields["median_ci95"]
+    low, high = (checked_number(ms * 1000) for ms in ends or (0.0, 0.0))
+    told = {name: fields[name] for name in ("median", "p95")}
+    stats = {name: None if ms is None else checked_number(ms * 1000) for name, ms in told.items()}
+    return Distribution(stats, (low, high) if ends else None, count)
+
+
 def read_baseline(path: str | None, seconds: float) -> Baseline | None:
     """Read an earlier export, if one is named, within some seconds; raises UsageError if it is none."""
     if path is None:
@@ -2021,14 +2036,9 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
         last = export["statistics"][-1]
         if "sides" in export or last["target"] is not None:
             raise UsageError(f"{shown} is of several sides or addresses: one of a plain series is needed")
-        count, times = checked_number(last["n"]), {}
+        count = checked_number(last["n"])
         good = count if last["bad_status"] < sum(last["statuses"].values()) else 0
-        for key in STAT_KEYS:
-            fields = last[f"{key}_ms"]
-            stats, ends = {name: fields[name] for name in ("median", "p95")}, fields["median_ci95"]
-            low, high = (checked_number(ms * 1000) for ms in ends or (0.0, 0.0))
-            stats = {name: None if ms is None else checked_number(ms * 1000) for name, ms in stats.items()}
-            times[key] = Distribution(stats, (low, high) if ends else None, count)
+        times = {key: read_distribution(last[f"{key}_ms"], count) for key in STAT_KEYS}
         told = (export.get("host"), export.get("label"), last["url"])
         host, label, url = (text and mask_urls(text) for text in told)
         outcomes = [code for code in last["statuses"] if parse_digits(code)]
@@ -2365,12 +2375,8 @@ def is_given(args: SimpleNamespace, option: str) -> bool:
     return getattr(args, NAMES[option]) not in (None, False, [])
 
 
-def check_conflicts(args: SimpleNamespace) -> None:
-    """Raise UsageError unless there is one URL, and for options that exclude each other or name nothing."""
-    for option, beginning, why in MISTAKEN:
-        value = getattr(args, NAMES[option])
-        if value is not None and re.match(beginning, value):
-            raise UsageError(f"{option} {why}")
+def check_one_url(args: SimpleNamespace) -> None:
+    """Raise UsageError unless there is one URL."""
     if not args.url:  # an option may have taken it; of a list, the value follows a quote
         took = [each for each in NAMES if re.match("(?i)(.*')?https?://", str(getattr(args, NAMES[each])))]
         how = f"{took[0]} takes a value before it" if took else "httphases [OPTIONS] URL; --help shows more"
@@ -2384,6 +2390,15 @@ def check_conflicts(args: SimpleNamespace) -> None:
         if len(urls) == len(args.url):
             why = "to compare: URL --vs URL"
         raise UsageError(f"expected one URL, got {len(args.url)} words: {why}")
+
+
+def check_conflicts(args: SimpleNamespace) -> None:
+    """Raise UsageError unless there is one URL, and for options that exclude each other or name nothing."""
+    for option, beginning, why in MISTAKEN:
+        value = getattr(args, NAMES[option])
+        if value is not None and re.match(beginning, value):
+            raise UsageError(f"{option} {why}")
+    check_one_url(args)
     for option, other, why in EXCLUSIONS:
         if is_given(args, option) and is_given(args, other):
             raise UsageError(f"{option} and {other} exclude each other{why}")
@@ -2514,6 +2529,19 @@ def own_options(args: SimpleNamespace, options: Options) -> Options:
     )
 
 
+def choose_budgets(args: SimpleNamespace, options: Options) -> dict[str, Any]:
+    """Return the fields of Options that hold budgets; raises SloError."""
+    budgets = parse_budgets(args.slo, args.slo_file, options.max_time)
+    relative = {key: budget for key, budget in budgets.items() if isinstance(budget, Allowance)}
+    if relative and not (args.versus or args.baseline):
+        raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
+    series = options.series
+    count = series.rounds if args.count or series.rounds > 1 else 0
+    check_statistics(budgets, count, series.reuse, max(1, len(args.versus)))
+    absolute = {key: budget for key, budget in budgets.items() if key not in relative}
+    return {"thresholds": absolute, "allowances": relative}
+
+
 def choose_options(args: SimpleNamespace, environ: Mapping[str, str]) -> Options:
     """Return the options of the main command line, but for its sides; raises UsageError."""
     seconds = parse_max_time(args)
@@ -2521,21 +2549,13 @@ def choose_options(args: SimpleNamespace, environ: Mapping[str, str]) -> Options
     request = read_request(args, seconds, tuple(headers))
     series = choose_series(args)
     options = own_options(args, Options(request, NO_SECRETS, environ, max_time=seconds, series=series))
-    budgets = parse_budgets(args.slo, args.slo_file, options.max_time)
-    relative = {key: budget for key, budget in budgets.items() if isinstance(budget, Allowance)}
-    absolute = {key: budget for key, budget in budgets.items() if not isinstance(budget, Allowance)}
-    if relative and not (args.versus or args.baseline):
-        raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
     styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact, "waterfall": True}
-    count = series.rounds if args.count or series.rounds > 1 else 0
-    check_statistics(budgets, count, series.reuse, max(1, len(args.versus)))
     return options._replace(
         fail=args.fail or args.expect is not None,
         style=next(style for style, wanted in styles.items() if wanted),
         include=args.include,
         exports=list_exports(args),
-        thresholds=absolute,
-        allowances=relative,
+        **choose_budgets(args, options),
         baseline=read_baseline(args.baseline, options.max_time),
         label=args.label and whole_characters(args.label),
         cert_days=None if args.cert_days is None else parse_count("--cert-days", args.cert_days),
@@ -3910,12 +3930,15 @@ class HandshakeTap:
 
 
 class TlsStream(Stream):
-    """TLS over another stream. It is made before the clock starts, with its ClientHello.
+    """TLS over another stream. OpenSSL works in memory alone, between two buffers:
 
-    OpenSSL reads and writes memory alone. The stream below sends what it writes: `ciphertext` is its source.
-    What the other side sends comes in records (RFC 8446 section 5.1). They are read one by one, the header
-    first, since each is to have a time of arrival of its own; or in bulk: as many as there are, which share
-    one. Either way the next read goes on where this one ended:
+        what the stage above sends -> OpenSSL -> `_outgoing` -> `ciphertext`, for the stream below
+        what the stream below reads -> `_pull` -> `_incoming` -> OpenSSL -> `_decrypt` -> the stage above
+
+    The ClientHello is made before the clock starts, with the object. `shake_hands` holds our last flight
+    back: it leaves together with the request, when `begin` sends. From then on what comes is read by records
+    (RFC 8446 section 5.1): one by one, the header first, since each is to have a time of arrival of its own;
+    or `in_bulk`, as many as there are, which share one. The next read goes on where this one ended:
 
         | header, 5 bytes | 1200 bytes | header | 16401 bytes | header | 16401 bytes |
         |<--------------- a read ----------------->|<--- `_rest` ---->|
@@ -4984,6 +5007,12 @@ class Http2Exchange(Exchange):
                 raise
             ended = f"the connection ended after {self.log.received} bytes, before the end of the response"
             raise protocol_error(ended, CLOSED_EARLY) from None
+        self._check_length()
+        self.log.done = stream.arrived
+        self.reader.close_stream(self._stream, not (self._body or self._given_up))
+
+    def _check_length(self) -> None:
+        """Raise NetworkError unless there is a response, and its body is as long as it is to be."""
         response, received, length = self.log.response, self.log.received, self.log.length
         if response is None:
             raise protocol_error("the HTTP/2 stream ended without a response")
@@ -4992,8 +5021,6 @@ class Http2Exchange(Exchange):
             raise protocol_error(f"{words}, where HTTP has none", HTTP2_HINT)
         if length not in (None, received):
             raise protocol_error(f"the body has {received} bytes, its content-length says {length}")
-        self.log.done = stream.arrived
-        self.reader.close_stream(self._stream, not (self._body or self._given_up))
 
     def to_send(self) -> bytes:
         """Return all frames that are to be sent, with as much of the body as the windows allow."""
@@ -5023,23 +5050,30 @@ class Http2Exchange(Exchange):
             h2.send_data(self._stream, chunk, end_stream=not self._body)
             left -= size
 
-    def _read_frame(self) -> None:
-        """Read one frame (RFC 9113 section 4.1) and take it, or give it to h2."""
+    def _next_header(self) -> bytes:
+        """Read the header of a frame (RFC 9113 section 4.1) that may come now."""
         header = self.reader.exactly(9)
-        began = self.reader.stream.began
-        length, kind, flags, stream = read_frame_header(header)
+        length, _, _, stream = read_frame_header(header)
         if header[:5] == b"HTTP/":
             raise protocol_error("the server agreed on HTTP/2 but answers in HTTP/1", "Ask with --http1.1.")
         if length > MAX_FRAME:
             raise protocol_error(f"an HTTP/2 frame of {length} bytes came, {MAX_FRAME} are allowed")
         if self._ended and stream > self._stream:  # idle, and nothing was asked on that stream yet
             raise protocol_error(UNASKED)
+        return header
+
+    def _read_frame(self) -> None:
+        """Read one frame, and take it or give it to h2."""
+        header = self._next_header()
+        length, kind, flags, stream = read_frame_header(header)
         # DATA before HEADERS, or between HEADERS and CONTINUATION, goes to h2, which refuses it.
         if kind == DATA and stream == self._stream and self.log.response and not self.reader.in_block:
             self._count_data(length, flags)
             return
         if kind == HEADERS and stream == self._stream:
-            self._headers_began = began  # the first byte of the final response, unless this is a 1xx
+            self._headers_began = (
+                self.reader.stream.began
+            )  # the first byte of the final response, unless this is a 1xx
         payload = self.reader.exactly(length)
         if kind == GOAWAY and stream == 0 and length >= 8 and not self.reader.in_block:
             self._go_away(payload)
@@ -8277,7 +8311,9 @@ def end_of(step: Step) -> datetime.datetime:
 
 
 def variant_labels(variant: str | None) -> dict[str, str]:
-    return {"side" if variant in SIDES else "address": variant} if variant else {}
+    if not variant:
+        return {}
+    return {"side" if variant in SIDES else "address": variant}
 
 
 def metrics_target(url: Url) -> str:
@@ -9167,7 +9203,10 @@ def sides_table(report: Report) -> Table:
     more = dict.fromkeys(sides, "")
     for found in report.comparisons:
         us = found.differences["total"].median
-        more[found.names[0]] = ("−" if us and us < 0 else "+" if us else "") + three_digits(us and abs(us))
+        sign = "+" if us else ""
+        if us and us < 0:
+            sign = "−"
+        more[found.names[0]] = sign + three_digits(us and abs(us))
     headings = (
         "Address" if report.options.series.every_address else "Side",
         "Status",
