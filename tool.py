@@ -5805,16 +5805,17 @@ class Cookies:
 
     def add(self, request: Request) -> Request:
         """Return a request with the cookies for its URL, and those in it that no step replaced or removed."""
-        host, secure = server_name(request.url.host), request.url.secure
-        known = {
-            (place, name): pair
-            for (place, name), (pair, over_tls) in self._set.items()
-            if (host == place or (place[0] == "." and f".{host}".endswith(place))) and secure >= over_tls
-        }
-        names = {name for _, name in known}
+        host, known = server_name(request.url.host), []
+        for (place, name), (pair, over_tls) in self._set.items():
+            below = place.startswith(".") and f".{host}".endswith(place)
+            if (host == place or below) and (request.url.secure or not over_tls):
+                known.append((name, pair))
+        if not known:
+            return request
+        names = {name for name, _ in known}
         given = b";".join(values_of(request.headers, "cookie")).split(b";")
         kept = [each.strip() for each in given if each.partition(b"=")[0].strip() not in names]
-        whole = b"; ".join(filter(None, [*kept, *known.values()]))
+        whole = b"; ".join(filter(None, [*kept, *(pair for _, pair in known)]))
         others = without_fields(request.headers, ["cookie"])
         return request._replace(headers=(*others, *([("Cookie", whole)] if whole else [])))
 

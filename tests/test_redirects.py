@@ -178,6 +178,7 @@ LONG = "x" * 4096
         (["id=; Max-Age=0"], ["-H", "Cookie: x; id=mine"], ["x"]),
         (["id=; expires=Thu, 01-Jan-1970 00:00:01 GMT"], ["-b", "id=mine"], []),
         (["id=1; Domain=other.test", "ID=2"], ["-b", "id=mine"], ["id=mine; ID=2"]),
+        ([], ["-b", "id=mine;b=2"], ["id=mine;b=2"]),
         (["id=1", "id=2; path=", "id=3;Path=/elsewhere"], [], ["id=3"]),
         (["id=1", "b=2; Path=/", "id=; Max-Age=0"], [], ["b=2"]),
         (["id=1; Max-Age", "b=2; Max-Age=-1", f"c=3; Max-Age={'9' * 400}"], [], ["id=1; c=3"]),
