@@ -189,7 +189,7 @@ try:
     import urllib.parse
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
-    from functools import cache, cached_property, partial
+    from functools import cache, cached_property, lru_cache, partial
     from itertools import accumulate, combinations, groupby, islice, product, zip_longest
     from operator import itemgetter
 
@@ -719,13 +719,10 @@ class Metric(NamedTuple):
 
 
 class Response(NamedTuple):
-    """A response; `server_timings` is read when a step is finished."""
-
     status: int
     reason: str
     http_version: str
     headers: tuple[Header, ...]
-    server_timings: tuple[Metric, ...] = ()
 
     def get(self, name: str) -> str | None:
         """Return the first value of a header field, None when it is absent."""
@@ -916,10 +913,6 @@ class Step(NamedTuple):
             "protocol": response and response.http_version,
         }
         return {name: value for name, value in shown.items() if value}
-
-    @property
-    def server_timings(self) -> tuple[Metric, ...]:
-        return self.response.server_timings if self.response else ()
 
 
 class Variant(NamedTuple):
@@ -3053,6 +3046,7 @@ def alternative_names(extensions: Der) -> tuple[str, ...]:
     return ()
 
 
+@lru_cache(256)
 def parse_certificate(der: bytes) -> Certificate:
     """Read what a report shows of a certificate (RFC 5280 section 4.1), its SHA-256 alone if illegible."""
     import hashlib
@@ -4535,6 +4529,11 @@ def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
             yield Metric(metric[1].strip(), duration, said.get("desc") or None)
 
 
+def metrics_of(step: Step) -> list[Metric]:
+    """Return the first metrics of a step's Server-Timing."""
+    return list(islice(read_metrics(step.response.headers), MAX_METRICS)) if step.response else []
+
+
 # ---------------------------------------------------------------------------------------------------------
 # 17. Exchanges. One request and its response over an open stream: what all have in common, and HTTP/1.1.
 class Setup(NamedTuple):
@@ -5878,15 +5877,14 @@ def shown_field(field: Header) -> Header:
 
 
 def shown_response(response: Response) -> Response:
-    """Return a response with the header fields that are shown, and what these claim."""
+    """Return a response with the header fields that are shown."""
     headers, left = [], MAX_SHOWN
     for name, value in map(shown_field, response.headers):
         left -= len(name) + len(value)
         if left < 0:
             break
         headers.append((name, value))
-    metrics = tuple(islice(read_metrics(headers), MAX_METRICS))
-    return response._replace(headers=tuple(headers), server_timings=metrics)
+    return response._replace(headers=tuple(headers))
 
 
 MAX_PAGE_TEXT = 160  # characters of an error page that are shown
@@ -7150,7 +7148,7 @@ def slow_server(case: Case) -> Found:
         if case.is_direct and case.sending("wait") == case.trip("wait") and not case.lost["wait"]:
             path = f"; the path's round trip is {time_text(case.trip('wait'))}"
     text = f"{case.behind} took {part}"
-    claim = longest_first(case.step.server_timings)[:1]
+    claim = longest_first(metrics_of(case.step))[:1]
     longest = claim[0].duration_ms if claim else None
     if longest and LEAST_CLAIM_MS <= longest <= case.wait / 1000:
         who = "it" if case.is_direct else "the server"
@@ -7369,73 +7367,43 @@ class Watch:
 
 # ---------------------------------------------------------------------------------------------------------
 # 25d. Report. The runs of a series, as it keeps them, and all that is made of them.
-KEPT_HEADERS = 4096  # bytes of a response's header fields
-# Bytes of what is new in a series: in its first runs, in the first step of each run, in each further step.
-NEW_AT_FIRST, NEW_IN_FIRST_STEP, NEW_IN_STEP = 256 * 1024, 12 * 1024, 2 * 1024
-LONGEST_TEXT = 8 * 1024  # bytes of one text: equal ones share their memory, but a document repeats them
+KEPT_FIELDS, FIELD_COST = 4096, 100  # bytes of header fields, with what each takes beside its text
+KEPT_CHAINS = 64  # of certificates: a server may send ever new ones
 
 
-class Keeper:
-    """Makes steps fit to be kept ten thousand times. What many runs have alike is one object, and what is new
-    is cut where it is too much, whatever was sent.
+@lru_cache(4096, typed=True)
+def known_already(value: Any) -> Any:
+    """Return a value, or an earlier one that equals it: many runs have it alike."""
+    return value
+
+
+def kept_fields(headers: Sequence[Header]) -> tuple[Header, ...]:
+    """Return the first of some header fields."""
+    sizes = accumulate(len(name) + len(value) + FIELD_COST for name, value in headers)
+    return tuple(known_already(field) for field, size in zip(headers, sizes) if size <= KEPT_FIELDS)
+
+
+def fit_to_keep(step: Step, agreed: dict[TlsInfo, TlsInfo]) -> Step:
+    """Return a step, once its findings were made, so that ten thousand can be kept; `agreed` is what TLS has
+    agreed on in those before. A reason, a note and a page are short already.
     """
-
-    def __init__(self) -> None:
-        self._known: dict[Any, Any] = {}
-        self._at_first = NEW_AT_FIRST
-        self._room = 0  # for what is new in the step at hand
-
-    def keep(self, step: Step) -> Step:
-        """Return a step as it is kept, once its findings were made."""
-        room = self._room = max(self._at_first, NEW_IN_FIRST_STEP if step.number == 1 else NEW_IN_STEP)
-        url, network, request, response = self._kept(step.url), step.network, step.request, step.response
-        if response:
-            sizes = accumulate(len(name) + len(value) for name, value in response.headers)
-            fields = [field for field, size in zip(response.headers, sizes) if size <= KEPT_HEADERS]
-            response = self._kept(response._replace(headers=tuple(fields)))
-        kept = step._replace(
-            url=url,
-            request=self._same(request._replace(url=request.url._replace(target=""))),  # `url` has it
-            sent_headers=self._kept(step.sent_headers),
-            route=self._same(step.route),
-            network=network._replace(
-                peer=self._same(network.peer),
-                addresses=self._kept(network.addresses),
-                attempts=network.attempts[:MAX_ADDRESSES],
-                tls=self._kept(network.tls),
-                local_ip=self._same(network.local_ip),
-            ),
-            response=response,
-            error=self._same(step.error),
-            notes=self._kept(step.notes),
-            page=self._kept(step.page),
-        )
-        self._at_first = max(0, self._at_first - (room - self._room))
-        return kept
-
-    def _same(self, value: Thing) -> Thing:
-        """Return what equals a value and is kept already, else the value."""
-        kept: Thing = self._known.setdefault(value, value)
-        return kept
-
-    def _kept(self, value: Any) -> Any:
-        """Do the same with all that a value holds; what is new is cut to the room that is left."""
-        if not isinstance(value, (str, bytes, tuple)):
-            return value
-        if value in self._known:
-            return self._known[value]
-        most = min(self._room, LONGEST_TEXT)
-        if isinstance(value, tuple):
-            whole = hasattr(value, "_fields") or len(value) == 2  # records and pairs keep all their parts
-            parts = [self._kept(each) for each in value if whole or self._room > 0]
-            value = type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-        elif sys.getsizeof(value) > most:
-            text = decode(value) if isinstance(value, bytes) else value
-            # With a … in it Python keeps two bytes for each character of an ASCII text, else up to four.
-            text = clip(text, most // (2 if text.isascii() else 4))
-            value = text.encode() if isinstance(value, bytes) else text
-        self._room = max(0, self._room - sys.getsizeof(value))
-        return self._same(value)
+    network, response, tls = step.network, step.response, step.network.tls
+    if len(agreed) < KEPT_CHAINS:
+        agreed.setdefault(tls, tls)
+    return step._replace(
+        url=known_already(clip(step.url)),
+        request=known_already(
+            step.request._replace(url=step.request.url._replace(target=""))
+        ),  # `url` has it
+        sent_headers=known_already(kept_fields(step.sent_headers)),
+        route=known_already(step.route),
+        network=network._replace(
+            addresses=known_already(network.addresses[:MAX_ADDRESSES]),
+            attempts=network.attempts[:MAX_ADDRESSES],
+            tls=agreed.get(tls) or tls._replace(chain=(), first_to_end=None),
+        ),
+        response=response and response._replace(headers=kept_fields(response.headers)),
+    )
 
 
 class Report:
@@ -7451,7 +7419,7 @@ class Report:
         self.variants: Sequence[str | None] = (None,)  # in the order of the report
         self.runs: list[Run] = []  # in the order of measurement
         self.events: list[SeriesEvent] = []
-        self._keeper = Keeper()
+        self._agreed: dict[TlsInfo, TlsInfo] = {}  # what TLS agreed on, once each
         self._watches: dict[str | None, Watch] = {}  # by variant
 
     def add(self, run: Run) -> tuple[Run, list[SeriesEvent]]:
@@ -7459,7 +7427,7 @@ class Report:
         options, steps = self.options, [step._replace(findings=step_findings(step)) for step in run.steps]
         plain = {key: budget for key, budget in options.thresholds.items() if "." not in key}
         if not options.series.single:
-            steps = list(map(self._keeper.keep, steps))
+            steps = [fit_to_keep(step, self._agreed) for step in steps]
         run = run._replace(steps=tuple(steps), loop=loop_text(run))  # by whole URLs, which are not kept
         run = run._replace(verdict=judge_all(options._replace(thresholds=plain), [run]))
         self.runs.append(run)
@@ -7893,7 +7861,7 @@ def response_document(step: Step) -> dict[str, Any] | None:
         "location": response.get("location"),
         "headers": header_list(response.headers),
         "interim": list(step.interim),
-        "server_timing": [metric._asdict() for metric in step.server_timings],
+        "server_timing": [metric._asdict() for metric in metrics_of(step)],
     }
 
 
@@ -8213,7 +8181,7 @@ def har_entry(step: Step) -> dict[str, Any]:
     }
     if step.network.peer:
         entry["serverIPAddress"] = step.network.peer.ip.partition("%")[0]
-    entry["_server_timing"] = [metric._asdict() for metric in step.server_timings]
+    entry["_server_timing"] = [metric._asdict() for metric in metrics_of(step)]
     entry["_findings"] = list(map(finding_document, step.findings))
     if step.error:
         entry["_error"] = f"{step.error.kind} ({step.error.phase}): {step.error.message}"
@@ -8724,12 +8692,12 @@ def network_rows(step: Step) -> Iterator[Row]:
 CACHE_FIELDS = ("cache-status", "cf-cache-status", "x-cache", "age", "via")
 
 
-def claim_rows(response: Response) -> Iterator[Row]:
-    """Show what the response says of itself; nothing of it was measured."""
+def claim_rows(step: Step, response: Response) -> Iterator[Row]:
+    """Show what the response of a step says of itself; nothing of it was measured."""
     said = [f"{name}: {decode(value)}" for name, value in response.headers if name.lower() in CACHE_FIELDS]
     if said:
         yield "Cache", clip("; ".join(said), MAX_FOREIGN)
-    for metric in longest_first(response.server_timings):
+    for metric in longest_first(metrics_of(step)):
         words = clip(metric.name, MAX_FOREIGN)
         if metric.duration_ms is not None:
             words += f" {clip(time_text(metric.duration_ms * 1000, 2), 20)}"
@@ -8762,7 +8730,7 @@ def response_rows(step: Step, include: bool) -> Iterator[Row]:
         location = response.get("location")
         if location is not None:
             yield "Location", clip(location)
-        yield from claim_rows(response)
+        yield from claim_rows(step, response)
         for header in header_list(response.headers) if include else ():
             yield "Header", (Span(f"{clip(header['name'])}: ", "strong"), Span(clip(header["value"])))
 

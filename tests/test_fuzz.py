@@ -225,11 +225,11 @@ def test_whatever_a_kernel_counts_findings_are_made_or_not(times, evidence, vers
     total = sum(each or 0 for each in times)
     agreed = tool.TlsInfo(version) if version else tool.NO_TLS
     attempts = (tool.Attempt("192.0.2.1", 7, "no answer"), tool.Attempt("192.0.2.2", total, None))
-    timings = tuple(tool.read_metrics([("Server-Timing", b'a;dur="1",;dur=,b;dur=1')]))
+    timing = ("Server-Timing", b'a;dur="1",;dur=,b;dur=1')
     step = sample(1, total)._replace(
         timing=tool.Timing(*times, total, None, None),
         network=tool.Network(None, None, (), attempts, agreed, None, None),
-        response=tool.Response(200, "", "HTTP/1.1", (), timings),
+        response=tool.Response(200, "", "HTTP/1.1", (timing,)),
         evidence=evidence,
     )
     for finding in tool.step_findings(step):
