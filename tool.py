@@ -2740,8 +2740,9 @@ LOOK_NS = 100_000_000  # ns from one look at what else there is to do to the nex
 
 
 class Deadline:
-    """When the time of -m is over for a run. Whatever waits asks `patience` for how long it may, and so does
-    each read: what comes without end makes nobody wait. `look` is called ten times a second meanwhile.
+    """When the time of -m is over for a run. Whatever waits asks `patience` for how long it may. What comes
+    without end makes nobody wait: so each read has its time of arrival checked, since what came in time
+    counts. `look` is called ten times a second meanwhile.
     """
 
     def __init__(self, look: Callable[[], object] = lambda: None) -> None:
@@ -2749,14 +2750,18 @@ class Deadline:
         self._look = look
         self._looked = time.perf_counter_ns()
 
-    def patience(self) -> float:
-        """Return for how long (s) to wait before asking again; raises TimeIsOver, and what `look` does."""
-        now = time.perf_counter_ns()
-        if now >= self.at:
+    def check(self, instant: int) -> None:
+        """Raise TimeIsOver for an instant that is too late, and what `look` raises."""
+        if instant >= self.at:
             raise TimeIsOver
-        if now - self._looked >= LOOK_NS:
-            self._looked = now
+        if instant - self._looked >= LOOK_NS:
+            self._looked = instant
             self._look()
+
+    def patience(self) -> float:
+        """Return for how long (s) to wait before asking again; raises as `check` does."""
+        now = time.perf_counter_ns()
+        self.check(now)
         return min(self.at - now, LOOK_NS) / 1e9
 
     def poll(self, poller: select.poll, most: float = math.inf) -> list[tuple[int, int]]:
@@ -2776,7 +2781,7 @@ class Log:
         self.hop_phases: tuple[str, ...] = ()  # the phase that each hop belongs to, in the order of opening
         self.asks_resolver = False  # a resolver is asked
         self.hop_looking_up = 0  # the number of the hop that asks it
-        self.addresses: tuple[str, ...] = ()  # of the first hop
+        self.peers: Sequence[Peer] = ()  # the addresses of the first hop
         self.canonical_name: str | None = None  # what the resolver calls the owner of the newest addresses
         self.start = 0  # the clock starts; 0 if it never did
         self.kept = False  # in place of all hops: the connection was kept from an earlier run
@@ -2802,6 +2807,15 @@ class Log:
         self.tcp_info: Mapping[str, bytes] = {}  # by the field of Evidence
         self.shut: bool | None = None  # see `look_at_window`
         self.sockets: list[socket.socket] = []  # all that hops made, to be ended or closed
+
+    def note_lookup(self, begun: int, name: str) -> None:
+        """Note a lookup that is over. With the first one the step starts: giving it to its thread is no part
+        of the request.
+        """
+        if self.canonical_name is None:
+            self.deadline.at += begun - self.start
+            self.start = begun
+        self.canonical_name = name
 
     def end_dial(self, number: int, ended: int, error: str | None = None) -> None:
         dials = list(self.dials)
@@ -3522,6 +3536,9 @@ def explain_tls(failure: TlsFailure) -> NetworkError:
 
 # ---------------------------------------------------------------------------------------------------------
 # 13. Lookup. Names to addresses.
+REHEARSAL_NS = 50_000_000  # ns that a lookup of localhost may take
+
+
 def literal_peer(literal: str, port: int) -> Peer:
     """Return the peer of an address literal; raises NetworkError for a zone that is no interface here."""
     if is_ip(literal, socket.AF_INET):
@@ -3560,28 +3577,35 @@ def interleave(peers: list[Peer]) -> list[Peer]:
     return [peer for turn in zip_longest(*families) for peer in turn if peer]
 
 
-def look_up(host: str, port: int, family: int) -> tuple[list[Peer], str]:
+Question = tuple[str, int, int]  # host, port, family
+
+
+def look_up(host: str, port: int, family: int) -> list[Any]:
     """Ask the system's resolver for addresses, and for the name that has them. Raises OSError, UnicodeError.
 
     The name goes as bytes: as text it would import the idna codec inside the dns phase.
     """
-    found = socket.getaddrinfo(
+    return socket.getaddrinfo(
         host.encode("ascii"), port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_CANONNAME
     )
-    peers = [Peer(str(address[0]), family, address) for family, _, _, _, address in found]
-    return interleave(list(dict.fromkeys(peers))), found[0][3].rstrip(".").lower()
 
 
-Question = tuple[str, int, int]  # host, port, family
-
-
-def answer_lookups(asked: Any, answered: Any) -> None:
-    """Look up what is asked, one after the other; give what was found, or the error. None is the end."""
+def answer_lookups(asked: Any, answers: Any, answered: int) -> None:
+    """Look up what is asked, up to None; put what was found into another queue, a byte into a pipe before."""
     for question in iter(asked.get, None):
+        begun, found, peers, error = time.perf_counter_ns(), [], [], None
         try:
-            answered.put((look_up(*question), None))
-        except Exception as error:
-            answered.put((None, error))
+            found = look_up(*question)
+        except Exception as failed:
+            error = failed
+        try:
+            os.write(answered, b"!")  # it takes a while to wake the other thread up
+        except OSError:  # this one was left behind
+            break
+        for family, _, _, _, address in found:
+            peers.append(Peer(str(address[0]), family, address))
+        answers.put((begun, interleave(list(dict.fromkeys(peers))), found and found[0][3], error))
+    os.close(answered)
 
 
 class Lookups:
@@ -3591,50 +3615,56 @@ class Lookups:
 
     def __init__(self) -> None:
         self._asked: Any = None  # there is no thread
-        self._answered: Any = None
+        self._answers: Any = None
+        self._answered = -1  # a pipe that has a byte for each answer
+        self._poller = select.poll()
 
     def rehearse(self) -> None:
         """Look up localhost, just before the clock starts: the C library loads what a lookup needs, in this
         thread. Device "the resolver is warmed up": without it, dns is 1.89 ms off instead of 0.37. A broken
-        resolver may never come back, even for localhost. Raises what there is no thread for.
+        resolver may never come back, even for localhost. Raises what a thread or a pipe is refused by.
         """
+        rehearsal = Deadline()
+        rehearsal.at = time.perf_counter_ns() + REHEARSAL_NS
         self._start()
-        self._asked.put(("localhost", 80, socket.AF_UNSPEC))
         try:
-            self._answered.get(timeout=0.05)
-        except _queue.Empty:
-            self._leave()
+            self.ask(("localhost", 80, socket.AF_UNSPEC), rehearsal)
+        except (TimeIsOver, OSError):
             self._start()
 
-    def ask(self, question: Question, deadline: Deadline) -> tuple[list[Peer], str]:
-        """Look a name up; raises what `look_up` does, and TimeIsOver."""
+    def ask(self, question: Question, deadline: Deadline) -> tuple[int, list[Peer], str]:
+        """Look a name up; return when that began, the addresses in the order in which they are tried, and the
+        name that has them. Raises OSError, UnicodeError, TimeIsOver.
+        """
         self._start()
         self._asked.put(question)
-        while True:
-            try:
-                found, error = self._answered.get(timeout=deadline.patience())
-                break
-            except _queue.Empty:
-                continue
-            except (TimeIsOver, Stopped):
-                self._leave()
-                raise
+        try:
+            while not deadline.poll(self._poller):
+                pass
+        except (TimeIsOver, Stopped):
+            self._asked.put(None)
+            os.close(self._answered)
+            self._asked = None
+            raise
+        os.read(self._answered, 1)
+        begun, peers, name, error = self._answers.get()
         if error:
             raise error
-        return found  # type: ignore[no-any-return]
+        return begun, peers, name.rstrip(".").lower()
 
     def _start(self) -> None:
         if self._asked:
             return
-        asked, answered = _queue.SimpleQueue(), _queue.SimpleQueue()  # type: ignore[var-annotated]
-        thread = Worker(partial(answer_lookups, asked, answered))
+        asked, answers = _queue.SimpleQueue(), _queue.SimpleQueue()  # type: ignore[var-annotated]
+        readable, writable = os.pipe()
+        thread = Worker(partial(answer_lookups, asked, answers, writable))
         if thread.crash:
+            os.close(readable)
+            os.close(writable)
             raise thread.crash
-        self._asked, self._answered = asked, answered
-
-    def _leave(self) -> None:
-        self._asked.put(None)
-        self._asked = None
+        self._asked, self._answers, self._answered = asked, answers, readable
+        self._poller = select.poll()
+        self._poller.register(readable, select.POLLIN)
 
 
 def known_address(host: str, port: int, options: Options) -> str | None:
@@ -3652,7 +3682,8 @@ def resolve(host: str, port: int, options: Options, lookups: Lookups, log: Log) 
     if literal:
         return [literal_peer(literal, port)]
     try:
-        found, log.canonical_name = lookups.ask((host, port, options.family), log.deadline)
+        begun, found, name = lookups.ask((host, port, options.family), log.deadline)
+        log.note_lookup(begun, name)
         return found
     except socket.gaierror:
         raise  # it is explained when the clock has stopped
@@ -3769,7 +3800,6 @@ class SocketStream(Stream):
     def read_into(self, view: memoryview) -> int:
         """Receive; what came after a wait came at the instant that the kernel tells, and ends a pause."""
         self._waited = False
-        self._log.deadline.patience()
         self.send_until_readable()
         while True:
             try:
@@ -3785,6 +3815,7 @@ class SocketStream(Stream):
         # was read could be read only now.
         if noticed - arrived > FRESH_NS and counter_at(read_tcp_info(self.socket), DISORDER):
             arrived = noticed
+        self._log.deadline.check(arrived)
         if self._waited:
             self._log.note_pause(self.arrived, arrived)
         self.began = self.arrived = arrived
@@ -3847,6 +3878,7 @@ class SocketStream(Stream):
         # An error or a hang-up counts as input: reading tells which it was.
         if wait:
             return bool(self.wait(select.POLLIN | select.POLLOUT) & ~select.POLLOUT)
+        self._log.deadline.patience()
         self._poller.register(self.socket, select.POLLIN)
         return bool(self._poller.poll(0))
 
@@ -5305,10 +5337,9 @@ class Tcp(Hop):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.place = setup.route.first_hop(self.request.url)
-        self._peers: list[Peer] = []
         self._spare: dict[int, socket.socket] = {}
         self._stream = SocketStream(self.log)
-        self._race: Race
+        self._race = Race(self.log, self._spare, self.options.interface)
         self._winner = 0  # the number of its attempt
         self.asks_resolver = known_address(*self.place, self.options) is None
 
@@ -5328,12 +5359,10 @@ class Tcp(Hop):
         self.log.sockets += self._spare.values()
 
     def look_up(self) -> None:
-        self._peers = resolve(*self.place, self.options, self.lookups, self.log)
-        self.log.addresses = tuple(peer.ip for peer in self._peers)
+        self.log.peers = resolve(*self.place, self.options, self.lookups, self.log)
 
     def open(self, below: Stream) -> Stream:
-        self._race = Race(self.log, self._spare, self.options.interface)
-        self._winner, self._stream.socket = self._race.run(self._peers)
+        self._winner, self._stream.socket = self._race.run(self.log.peers)
         return self._stream
 
     def note_opened(self, departed: int) -> int:
@@ -5964,7 +5993,7 @@ def describe_network(current: CurrentStep, history: Log, options: Options, evide
     return Network(
         peer=history.connected.peer,
         port=port if current.route.unix_socket is None else None,
-        addresses=history.addresses,
+        addresses=tuple(peer.ip for peer in history.peers),
         attempts=history.attempts,
         tls=tls_info(history, options),
         rtt_us=last and last.rtt_us,
