@@ -2740,9 +2740,9 @@ LOOK_NS = 100_000_000  # ns from one look at what else there is to do to the nex
 
 
 class Deadline:
-    """When the time of -m is over for a run. Whatever waits asks `patience` for how long it may. What comes
-    without end makes nobody wait: so each read has its time of arrival checked, since what came in time
-    counts. `look` is called ten times a second meanwhile.
+    """When the time of -m is over for a run. Whatever waits asks `patience` for how long it may. What came in
+    time counts, though this process may have slept since: so each read has its time of arrival checked, which
+    also ends what comes without end. What is sent is checked before. `look` is called ten times a second.
     """
 
     def __init__(self, look: Callable[[], object] = lambda: None) -> None:
@@ -2751,22 +2751,33 @@ class Deadline:
         self._looked = time.perf_counter_ns()
 
     def check(self, instant: int) -> None:
-        """Raise TimeIsOver for an instant that is too late, and what `look` raises."""
+        """Raise TimeIsOver for an instant that is too late."""
         if instant >= self.at:
             raise TimeIsOver
-        if instant - self._looked >= LOOK_NS:
-            self._looked = instant
+
+    def look(self, now: int) -> None:
+        """Call what is to be called ten times a second, which may raise anything."""
+        if now - self._looked >= LOOK_NS:
+            self._looked = now
             self._look()
 
     def patience(self) -> float:
-        """Return for how long (s) to wait before asking again; raises as `check` does."""
+        """Return for how long (s) to wait before asking again; raises TimeIsOver, and what `look` does."""
         now = time.perf_counter_ns()
         self.check(now)
+        self.look(now)
         return min(self.at - now, LOOK_NS) / 1e9
 
     def poll(self, poller: select.poll, most: float = math.inf) -> list[tuple[int, int]]:
         """Wait for events, for `most` ms and 0.1 s at most; return none if there were none by then."""
-        return poller.poll(math.ceil(min(self.patience() * 1000, most)))
+        try:
+            longest = min(self.patience() * 1000, most)
+        except TimeIsOver:
+            events = poller.poll(0)
+            if events:
+                return events
+            raise
+        return poller.poll(math.ceil(longest))
 
 
 class Log:
@@ -3816,6 +3827,7 @@ class SocketStream(Stream):
         if noticed - arrived > FRESH_NS and counter_at(read_tcp_info(self.socket), DISORDER):
             arrived = noticed
         self._log.deadline.check(arrived)
+        self._log.deadline.look(noticed)
         if self._waited:
             self._log.note_pause(self.arrived, arrived)
         self.began = self.arrived = arrived
@@ -5690,6 +5702,7 @@ class Way:
         for number, hop in enumerate(self._hops, 1):
             self._stream = hop.open(self._stream)
             above = self._exchange if number == len(self._hops) else self._hops[number]
+            self._log.deadline.check(time.perf_counter_ns())
             # The stage above sends its first flight at once.
             # Device "the first flight leaves before the books are kept": without it, tls is 0.039 ms off
             # instead of 0.004, and wait 0.092 instead of 0.023.

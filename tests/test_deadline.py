@@ -338,3 +338,20 @@ def test_what_came_just_before_the_deadline_is_a_good_answer(run_tool, tls, over
     with scripted(script, tls=tls if over == "https" else None) as server:
         step = only_step(run_tool("-k", "-m", 1, "--json", "-", server.url(), within=first()))
     assert step["response"]["bytes"] == 2 and 930 - EDGE <= step["timing"]["total_ms"] < 1000
+
+
+@pytest.mark.needs("linux")
+def test_an_answer_that_came_in_time_counts_though_the_program_slept(start_tool):
+    def script(peer):
+        peer.read_request()
+        process.send_signal(signal.SIGSTOP)
+        peer.wait(0.1)  # the kernel begins a little later to date what comes
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        peer.wait(0.7)
+        process.send_signal(signal.SIGCONT)
+        peer.read_to_end()
+
+    with scripted(script) as server:
+        process = start_tool("--metrics-only", "-m", 0.5, server.url())
+        out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0 and b" status=200 " in out, err.decode()
