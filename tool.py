@@ -424,7 +424,7 @@ class NetworkError(ToolError):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 4a. Records, in order of birth. Times are integer microseconds (us) unless a name says otherwise.
+# 4a. Records of what is asked, in order of birth.
 Header = tuple[str, bytes]
 
 
@@ -644,6 +644,9 @@ class Allowance(NamedTuple):
     percent: bool
 
 
+# ---------------------------------------------------------------------------------------------------------
+# 4b. Records of what happened, in a step, a run, a series. Times are integer microseconds (us) unless a name
+#     says otherwise.
 FAMILY_NAMES: dict[int, str] = {socket.AF_INET: "IPv4", socket.AF_INET6: "IPv6"}
 
 
@@ -1068,7 +1071,7 @@ def parse_digits(text: bytes | str, base: int = 10, most: float = math.inf) -> i
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 4b. Foreign text. What the other side says is clipped, and what is named like a credential is masked, where
+# 4c. Foreign text. What the other side says is clipped, and what is named like a credential is masked, where
 #     it enters a record; linear in it. What the user gave in confidence is masked on the way out (8b).
 #
 # What a new text or field needs:

@@ -141,6 +141,17 @@ def test_no_function_is_longer_than_60_lines():
     assert [node.name for node in DEFINITIONS if node.end_lineno - node.lineno >= 60] == []
 
 
+def test_no_section_is_longer_than_450_lines():
+    starts = [match.start() for match in BANNER.finditer(SOURCE)]
+    assert max(SOURCE[begun:end].count("\n") for begun, end in zip(starts, [*starts[1:], None])) <= 450
+
+
+def test_no_conditional_expression_stands_within_another():
+    choices = [node for node in ast.walk(TREE) if isinstance(node, ast.IfExp)]
+    within = [each.lineno for node in choices for each in ast.walk(node) if isinstance(each, ast.IfExp)]
+    assert len(within) == len(choices), within
+
+
 def test_a_docstring_starts_with_one_sentence():
     wrong = []
     for node in [*DEFINITIONS, *(n for n in ast.walk(TREE) if isinstance(n, ast.ClassDef))]:
