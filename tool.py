@@ -1170,7 +1170,9 @@ def foreign(text: bytes | str) -> str:
     """Return words of the other side, or of a URL, as a message or hint repeats them."""
     if isinstance(text, bytes):
         text = decode(text)
-    return clip(mask_urls(text[:MAX_FIELD]), MAX_FOREIGN)
+    if len(text) > MAX_FIELD:
+        text = f"{text[:MAX_FIELD]}…"
+    return clip(mask_urls(text), MAX_FOREIGN)
 
 
 ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": " ", "&amp;": "&"}  # & is last
@@ -1183,6 +1185,11 @@ def without_markup(text: str) -> str:
     for entity, char in ENTITIES.items():
         text = text.replace(entity, char)
     return text
+
+
+def unescaped(text: str) -> str:
+    """Return what a quoted string of a header field says (RFC 9110 section 5.6.4)."""
+    return re.sub(r"(?s)\\(.)", r"\1", text)
 
 
 def status_words(response: Response) -> str:
@@ -1826,7 +1833,7 @@ def read_ca_bundle(path: str | None, seconds: float) -> bytes | None:
 
 # ---------------------------------------------------------------------------------------------------------
 # 8b. Secrets. What the user gave in confidence is masked in all that is printed and written.
-BEGINNING = 6  # characters of a secret that are taken for one where a text was cut
+TORN = 6  # characters by which the beginning and the end of a secret are known where it is not whole
 
 
 def in_small_letters(text: str) -> str:
@@ -1837,7 +1844,7 @@ def in_small_letters(text: str) -> str:
 def forms_of(secret: str) -> set[str]:
     """Return how a secret may come back: as it is, as a page has it, percent-encoded, in JSON."""
     spelled = {secret} if secret.isascii() else {secret, secret.lower(), secret.upper()}
-    forms = {form for each in spelled for form in (each, without_markup(each))}
+    forms = {form for each in spelled for form in (each, without_markup(each), unescaped(each))}
     forms |= {" ".join(form.split()) for form in forms}
     # What is encoded differs (RFC 3986 section 2.2): all that is reserved; all but the slash; all but what
     # JavaScript's encodeURIComponent leaves; or only what is not printable.
@@ -1854,38 +1861,69 @@ def forms_of(secret: str) -> set[str]:
     return {form for form in forms if len(form) >= MIN_SECRET}
 
 
+def all_forms(secrets: Iterable[str]) -> list[str]:
+    """Return the forms of some secrets in small letters; a longer one may have a shorter one in it."""
+    forms = {in_small_letters(form) for each in secrets if len(each) >= MIN_SECRET for form in forms_of(each)}
+    return sorted(forms, key=len, reverse=True)
+
+
+def without_forms(text: str, forms: Iterable[str]) -> str:
+    """Return a text with *** in place of each of some forms, in any case."""
+    plain = in_small_letters(text)
+    for form in forms:
+        if form in plain:
+            text = cover(text, (found.span() for found in re.finditer(re.escape(form), plain)))
+            plain = in_small_letters(text)
+    return text
+
+
 class Secrets:
     """The user's credentials of MIN_SECRET characters or more, but for what a host of the command line has in
     it. Each is found in any case, and in the forms of `forms_of`.
     """
 
     def __init__(self, texts: Iterable[str] = (), hosts: Iterable[str] = ()) -> None:
-        public = [*map(in_small_letters, hosts)]
+        hosts = [*map(in_small_letters, hosts)]
+        hidden = {text for text in texts if not any(in_small_letters(text) in host for host in hosts)}
+        self._forms = all_forms(hidden)
         # A field or a URL may be split at a sign that is in a secret.
-        parts = {part for text in texts for part in (text, *re.split('[",;=&#?<>]', text))}
-        whole = (text for text in parts if len(text) >= MIN_SECRET)
-        hidden = (text for text in whole if not any(in_small_letters(text) in host for host in public))
-        forms = {in_small_letters(form) for text in hidden for form in forms_of(text)}
-        self._forms = sorted(forms, key=len, reverse=True)  # a longer one may have a shorter one in it
+        words = (text for text in hidden if " " not in text)
+        self._parts = all_forms({part for text in words for part in re.split('[",;=&#?<>]', text)} - hidden)
+        self._known = lru_cache(4096)(self._masked)  # most texts of a series come again and again
 
     @cached_property
-    def _begun(self) -> re.Pattern[str]:
-        """Return a pattern of what begins like a secret, and is cut before the end of one."""
-        lengths = {form[:BEGINNING]: len(form) for form in reversed(self._forms)}
-        return re.compile(
-            "|".join(f"{re.escape(each)}[^…]{{0,{most}}}(?=…)" for each, most in lengths.items())
-        )
+    def _torn(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
+        """Return patterns of how secrets begin, and of how they end."""
+        begins, ends = ({form[part] for form in self._forms} for part in (slice(TORN), slice(-TORN, None)))
+        return re.compile("|".join(map(re.escape, begins))), re.compile("|".join(map(re.escape, ends)))
+
+    def _left_over(self, plain: str) -> Iterator[tuple[int, int]]:
+        """Give where half a secret stands: before an … or the end of a text, where it was cut, or behind ***,
+        which `mask_urls` made of its beginning.
+        """
+        (begins, ends), longest = self._torn, len(self._forms[0])
+        by_beginning = group_by(lambda form: form[:TORN], self._forms)
+        for found in begins.finditer(plain):
+            begin, most = found.start(), found.start() + longest
+            end = plain.find("…", begin, most)
+            end = min(most, len(plain)) if end < 0 else end
+            if any(form.startswith(plain[begin:end]) for form in by_beginning[found[0]]):
+                yield begin, end
+        for found in ends.finditer(plain):
+            begin = plain.rfind("***", max(0, found.end() - longest), found.start())
+            if begin >= 0:
+                yield begin, found.end()
 
     def mask(self, text: str) -> str:
-        """Replace every secret in a text by ***, and half a secret where the text was cut."""
-        plain = in_small_letters(text)
-        for form in self._forms:
-            if form in plain:
-                text = cover(text, (found.span() for found in re.finditer(re.escape(form), plain)))
-                plain = in_small_letters(text)
-        if "…" in plain and self._forms:
-            text = cover(text, (found.span() for found in self._begun.finditer(plain)))
-        return text
+        """Replace every secret in a text by ***, and what is left of one that is not whole."""
+        if not self._forms:
+            return text
+        return self._known(text) if len(text) <= MAX_FOREIGN else self._masked(text)
+
+    def _masked(self, text: str) -> str:
+        text = without_forms(text, self._forms)
+        text = cover(text, sorted(self._left_over(in_small_letters(text))))
+        return without_forms(text, self._parts)
 
 
 NO_SECRETS = Secrets()
@@ -4567,7 +4605,7 @@ def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
             said: dict[str, str] = {}
             for parameter in islice(re.finditer(PARAMETER, metric[2]), MAX_METRICS):
                 key, string, word = parameter.groups("")
-                said.setdefault(key.strip().lower(), re.sub(r"(?s)\\(.)", r"\1", string) or word.strip())
+                said.setdefault(key.strip().lower(), unescaped(string) or word.strip())
             duration: float | None = None
             try:
                 duration = parse_number(said.get("dur", ""), zero=True)

@@ -287,6 +287,15 @@ def test_a_credential_is_masked_inside_a_word_from_eight_characters_on():
             assert told(f"x{value}y ({value})", "-H", header.format(value)) == shown, header
 
 
+@pytest.mark.parametrize("key", ['p@ss&word "0123', "pass#word?01234", "pa<ss>@word-01234"])
+def test_nothing_is_left_of_a_secret_that_is_taken_for_parts_of_a_url(key):
+    """A name or a sign within it ends what is masked as user:password, or as a parameter."""
+    for words in ("//{}@a.test x", "//me:{} x", "see /?token={} x", "/?a=b&key={}", "/?code={}&c=d x"):
+        shown = told(words.format(key), "-H", f"X-Api-Key: {key}")
+        assert not any(key[at : at + 6] in shown for at in range(len(key) - 5)), shown
+        assert "***" in shown
+
+
 PAIRS = {  # what the other side says, and what is shown of it
     "bob:hunter2": {
         "hunter2 hunter22 bob": "hunter2 hunter22 bob",
