@@ -2835,9 +2835,12 @@ class Log:
         self.hop_looking_up = 0  # the number of the hop that asks it
         self.peers: Sequence[Peer] = ()  # the addresses of the first hop
         self.canonical_name: str | None = None  # what the resolver calls the owner of the newest addresses
+        self.started_at = wall_clock()  # when the step began, and then when its clock did
+        self.cpu_times = 0, 0  # of this process's thread (ns) when the clock started
         self.start = 0  # the clock starts; 0 if it never did
         self.kept = False  # in place of all hops: the connection was kept from an earlier run
         self.idle = 0  # ns since the request before on a kept connection
+        self.refused: str | None = None  # why no kept connection is used
         self.dials: tuple[Dial, ...] = ()
         self.connected = Connected(0, None, None, None)  # the newest connection
         self.opened: tuple[tuple[int, int], ...] = ()  # of each hop: it was answered, the next flight left
@@ -5660,41 +5663,41 @@ HOPS: dict[str, Callable[[Setup], Hop]] = {
 
 
 class Way:
-    """The hops that lead to a server, and the exchanges that it may agree to. All of it goes to the log.
-    With an `idle` way its hops are open already, and `resume` takes its connection over.
-    """
+    """The hops that lead to a server, and the exchanges that it may agree to. All of it goes to the log."""
 
-    def __init__(self, setup: Setup, idle: Way | None = None) -> None:
-        self._log = setup.log
+    def __init__(self, setup: Setup) -> None:
+        self._log = self._before = setup.log  # of this request, and of the one before on the connection
         self._proxy = setup.route.proxy.shown if setup.route.proxy else ""
-        if idle is None:
-            self._stream = Stream()
-            self._hops = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
-            # Both are made before the clock; the handshake tells which of them it will be.
-            self._exchanges: dict[str, Exchange] = {"http/1.1": Http1Exchange(setup)}
-            if "h2" in setup.protocols:
-                self._exchanges["h2"] = Http2Exchange(setup)
-            self._log.asks_resolver = any(hop.asks_resolver for hop in self._hops)
-            for hop in self._hops:
-                hop.prepare()
-        else:
-            last = idle._log.exchange
-            assert last
-            self._stream, self._hops = idle._stream, idle._hops
-            self._exchanges = {self._stream.alpn or "http/1.1": type(last)(setup, last.reader)}
+        self._stream = Stream()
+        self._hops = [HOPS[name](setup) for name in setup.route.hops(setup.request.url)]
+        # Both are made before the clock; the handshake tells which of them it will be.
+        self._exchanges: dict[str, Exchange] = {"http/1.1": Http1Exchange(setup)}
+        if "h2" in setup.protocols:
+            self._exchanges["h2"] = Http2Exchange(setup)
+        self._log.asks_resolver = any(hop.asks_resolver for hop in self._hops)
         self._log.hop_phases = tuple(hop.phase for hop in self._hops)
+        for hop in self._hops:
+            hop.prepare()
+        if self._log.asks_resolver:
+            setup.lookups.rehearse()
 
-    def resume(self, idle: Way) -> str | None:
-        """Take over an idle connection, just before the clock starts; return why not, if it is used up."""
-        before = idle._log
-        exchange = before.exchange
-        assert exchange
-        self._log.sockets = before.sockets
+    def ask_again(self, setup: Setup) -> None:
+        """Make another request for the connection that is idle now; `resume` takes that over."""
+        self._before, self._log = self._log, setup.log
+        self._log.sockets, self._log.hop_phases = self._before.sockets, self._before.hop_phases
+        last = self._before.exchange
+        assert last
+        self._exchanges = {self._stream.alpn or "http/1.1": type(last)(setup, last.reader)}
+
+    def resume(self) -> str | None:
+        """Take the idle connection over, just before the clock starts; return why not, if it is used up."""
+        before = self._before
+        assert before.exchange
         self._log.idle = time.perf_counter_ns() - (before.done or 0)
         self._stream.watch(self._log)
         self._log.waits = False  # a message that has begun to come may never end
         self._stream.in_bulk, self._stream.records_left = False, MAX_IDLE
-        gone = exchange.check_idle(self._log.idle)
+        gone = before.exchange.check_idle(self._log.idle)
         self._log.waits = True
         if gone:
             return gone
@@ -5708,19 +5711,27 @@ class Way:
         return None
 
     def go(self, lookups_only: bool = False) -> None:
-        """Look up all names, open the hops, do the exchange. A failure goes to the log, explained."""
+        """Look up all names, open the hops unless they are open, and do the exchange. A failure goes to the
+        log, explained.
+        """
+        log = self._log
         try:
-            if not self._log.kept:
-                self._look_up()
-            if lookups_only:
-                self._log.stopped = time.perf_counter_ns()
+            if log.kept:
+                self._stream.begin(self._exchange.to_send)
             else:
-                self._ask()
+                self._look_up()
+                if lookups_only:
+                    log.stopped = time.perf_counter_ns()
+                    return
+                self._open()
+            log.keep_counters("sent")
+            log.exchange = self._exchange
+            log.exchange.run(self._stream)
         except (NetworkError, OSError, EOFError, MemoryError) as error:  # ssl.SSLError is an OSError
             failed_at = time.perf_counter_ns()
-            self._log.fail(self._explain(error), failed_at)
+            log.fail(self._explain(error), failed_at)
         except TimeIsOver:
-            self._log.fail(self._stuck(), round(self._log.deadline.at))
+            log.fail(self._stuck(), round(log.deadline.at))
 
     def _look_up(self) -> None:
         """Look up every name before the first SYN, which ends dns; with socks5 the target's is one."""
@@ -5728,16 +5739,6 @@ class Way:
             if hop.asks_resolver:
                 self._log.hop_looking_up = number
             hop.look_up()
-
-    def _ask(self) -> None:
-        """Open the hops, unless they are open, and do the exchange."""
-        if self._log.kept:
-            self._stream.begin(self._exchange.to_send)
-        else:
-            self._open()
-        self._log.keep_counters("sent")
-        self._log.exchange = self._exchange
-        self._log.exchange.run(self._stream)
 
     def _open(self) -> None:
         for number, hop in enumerate(self._hops, 1):
@@ -5804,17 +5805,14 @@ class Way:
             found.message += f"; before that {goaway.message}"
         return stage.blame(found) if isinstance(stage, Exchange) else found
 
-    def keep(self) -> tuple[Way | None, str | None]:
-        """Return this way for another request, once the exchange is over; or None, and why its connection
-        takes no more. Both are None where no connection was opened.
-        """
-        if self._log.connected.socket is None:
-            return None, None
+    def keep(self) -> Way | str | None:
+        """Return this way if its connection takes another request, else why not; None if there is none."""
         exchange = self._log.exchange
+        if self._log.connected.socket is None:
+            return None
         if not exchange or self._log.done is None:
-            return None, "the run before failed on that connection"
-        why = exchange.reuse_obstacle()
-        return None if why else self, why
+            return "the run before failed on that connection"
+        return exchange.reuse_obstacle() or self
 
     def close(self) -> None:
         for each in self._log.sockets:
@@ -5832,11 +5830,7 @@ class CurrentStep(NamedTuple):
     request: Request  # as it goes to this server or proxy
     route: Route
     log: Log
-    started_at: datetime.datetime
-    cpu_times: tuple[int, int] = (0, 0)  # of this process's thread (ns) when the clock started
-    way: Way | None = None  # None until the step is prepared
-    refused: str | None = None  # why no kept connection is used
-    span_id: str | None = None
+    span_id: str | None
 
 
 def new_id(count: int) -> str:
@@ -5913,34 +5907,7 @@ def begin_step(number: int, asked: Request, options: Options, deadline: Deadline
         parent = f"00-{options.trace_id}-{span_id}-01"  # W3C Trace Context: version, trace, span, sampled
         request = request._replace(headers=(*request.headers, ("traceparent", parent.encode("ascii"))))
     log = Log(options.expected, deadline)
-    return CurrentStep(number, asked, request, route, log, wall_clock(), span_id=span_id)
-
-
-def nap_where_cpus_are_short() -> None:
-    """Have the kernel wake this thread on time from then on.
-
-    Linux runs a thread that has waited for its turn before one that has just had it (EEVDF, from 6.6 on).
-    After a start that is all computing, the first answers would be noticed a time slice late.
-    Device "naps before the clock": without it, where both cores are busy, the 95th percentile of connect is
-    2.22 ms off instead of 0.13.
-    """
-    _, waited = cpu_times()
-    if waited > SHORT_OF_CPU_NS:
-        for _ in range(NAPS):
-            time.sleep(NAP_SECONDS)
-
-
-def make_way(
-    current: CurrentStep, options: Options, contexts: TlsContexts, lookups: Lookups, idle: Way | None
-) -> Way:
-    """Make all that a step needs, before its clock starts; raises UsageError, OSError and MemoryError."""
-    offers_h2 = options.http2 and current.request.url.secure and import_h2()
-    protocols = ("h2", "http/1.1") if offers_h2 else ("http/1.1",)
-    setup = Setup(current.request, current.route, options, contexts, lookups, protocols, current.log)
-    way = Way(setup, idle)
-    if current.log.asks_resolver:
-        lookups.rehearse()
-    return way
+    return CurrentStep(number, asked, request, route, log, span_id)
 
 
 MAX_SHOWN = 64 * 1024  # bytes of header fields
@@ -6039,9 +6006,10 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
     )
 
 
-def describe_network(current: CurrentStep, history: Log, options: Options, evidence: Evidence) -> Network:
+def describe_network(current: CurrentStep, options: Options, evidence: Evidence) -> Network:
     """Gather what is known of the connection."""
-    last, at_start = evidence.ended, counters_before(history, evidence.connected)
+    history, last = current.log, evidence.ended
+    at_start = counters_before(history, evidence.connected)
     lost = last and max(0, last.since(at_start, "retransmits") - last.since(at_start, "duplicates"))
     _, port = current.route.first_hop(current.request.url)
     return Network(
@@ -6053,7 +6021,7 @@ def describe_network(current: CurrentStep, history: Log, options: Options, evide
         rtt_us=last and last.rtt_us,
         retransmits=lost,
         reused=history.kept if options.series.reuse else None,
-        reuse_refused=current.refused,
+        reuse_refused=history.refused,
         idle_us=history.idle // 1000 if history.kept else None,
         local_ip=history.connected.local_ip,
         interface=options.interface,
@@ -6104,11 +6072,12 @@ def describe_failure(
     return Failure(error.kind, phase, error.message, hint)
 
 
-def finish(current: CurrentStep, history: Log, options: Options) -> Step:
+def finish(current: CurrentStep, options: Options) -> Step:
     """Make the record of a step."""
+    history = current.log
     url, timing, starved = current.request.url, history.timing, 0
     if history.start:
-        had, waited = (now - then for now, then in zip(cpu_times(), current.cpu_times))
+        had, waited = (now - then for now, then in zip(cpu_times(), history.cpu_times))
         since_end = time.perf_counter_ns() - history.start - timing.total * 1000
         starved = starved_within(had, waited, since_end, timing.total)
     evidence = gather_evidence(history, options, timing, current.route.first_hop(url)[0])
@@ -6123,9 +6092,9 @@ def finish(current: CurrentStep, history: Log, options: Options) -> Step:
         request=current.request._replace(headers=()),
         sent_headers=tuple(map(shown_field, sent)),
         route=current.route,
-        started_at=current.started_at,
+        started_at=history.started_at,
         timing=timing,
-        network=describe_network(current, history, options, evidence),
+        network=describe_network(current, options, evidence),
         response=response,
         body_bytes=history.received,
         interim=history.interim,
@@ -6150,6 +6119,7 @@ class Chain:
         self.cookies = Cookies()
         self.started = 0  # when the clock of the first step started
         self.current: CurrentStep | None = None  # the step under way
+        self.way: Way | None = None  # that it goes, once it is prepared, or an idle one that was left for it
         self.steps: list[Step] = []  # that are over
         self.limit_reached = False
 
@@ -6160,6 +6130,7 @@ class Chain:
 
     def start_clock(self, log: Log, seconds: float) -> None:
         """Start the clock of a step; that of the first one starts the time of -m. Raises TimeIsOver."""
+        log.started_at, log.cpu_times = wall_clock(), cpu_times()
         if self.started:
             self.deadline.patience()
         log.start = time.perf_counter_ns()
@@ -6167,12 +6138,9 @@ class Chain:
             self.started, self.deadline.at = log.start, log.start + round(seconds * 1e9)
 
 
-NOT_BEGUN = "the run before could not begin"
-
-
 class ConnectionPool:
     """What all runs share: TLS contexts, one set for each side, and with --reuse the connections: for each
-    origin and variant the way whose connection is idle, or None and why there is none.
+    origin and variant the way whose connection is idle, or why there is none.
     """
 
     def __init__(self, contexts: TlsContexts, options: Options) -> None:
@@ -6180,62 +6148,85 @@ class ConnectionPool:
         self._others = contexts  # of all other variants
         self.lookups = Lookups()
         self._reuse = options.series.reuse
-        self._left: dict[tuple[object, ...], tuple[Way | None, str | None]] = {}
+        self._left: dict[tuple[object, ...], Way | str | None] = {}
 
     def contexts(self, variant: str | None) -> TlsContexts:
         return self._contexts.get(variant, self._others)
 
-    def take(self, current: CurrentStep, turn: Turn) -> tuple[Way | None, str | None]:
-        """Take the connection that the run before left for a step; the first run opens its own."""
-        if not self._reuse:
-            return None, None
-        if turn.round == 1:
-            return None, None
-        return self._left.pop((current.request.url.origin, turn.variant), (None, None))
+    def take(self, current: CurrentStep, turn: Turn) -> Way | None:
+        """Take the connection that the run before left for a step, or note why there is none."""
+        if turn.round == 1:  # the first run opens its own
+            return None
+        left = self._left.pop((current.request.url.origin, turn.variant), None)
+        if isinstance(left, Way):
+            return left
+        current.log.refused = left
+        return None
 
-    def leave(self, current: CurrentStep, turn: Turn) -> None:
+    def leave(self, current: CurrentStep, turn: Turn, way: Way | None) -> None:
         """Keep the connection of a step that is over if it can be kept, else close it."""
-        idle = None
+        left: Way | str | None = None
         if self._reuse:
             key = (current.request.url.origin, turn.variant)
-            before, _ = self._left.get(key, (None, None))
-            idle, why = current.way.keep() if current.way else (None, NOT_BEGUN)
-            self._left[key] = (idle, why)
-            if before:
+            before, left = self._left.get(key), "the run before could not begin"
+            if way and current.log.start:
+                left = way.keep()
+            self._left[key] = left
+            if isinstance(before, Way):
                 before.close()
-        if current.way and not idle:
-            current.way.close()
+        if way and left is not way:
+            way.close()
 
     def close(self) -> None:
-        for way, _ in self._left.values():
-            if way:
+        for way in self._left.values():
+            if isinstance(way, Way):
                 way.close()
 
 
-def prepare_step(
+def nap_where_cpus_are_short() -> None:
+    """Have the kernel wake this thread on time from then on.
+
+    Linux runs a thread that has waited for its turn before one that has just had it (EEVDF, from 6.6 on).
+    After a start that is all computing, the first answers would be noticed a time slice late.
+    Device "naps before the clock": without it, where both cores are busy, the 95th percentile of connect is
+    2.22 ms off instead of 0.13.
+    """
+    _, waited = cpu_times()
+    if waited > SHORT_OF_CPU_NS:
+        for _ in range(NAPS):
+            time.sleep(NAP_SECONDS)
+
+
+def make_ready(
     current: CurrentStep, options: Options, pool: ConnectionPool, turn: Turn, idle: Way | None
-) -> CurrentStep:
-    """Make a step ready to start, on the idle connection where there is one that will do."""
-    contexts = pool.contexts(turn.variant)
-    way = make_way(current, options, contexts, pool.lookups, idle)
+) -> Way:
+    """Make all that a step needs, before its clock starts, on an idle connection where there is one that will
+    do; raises UsageError, OSError and MemoryError.
+    """
+    request, log = current.request, current.log
+    offers_h2 = options.http2 and request.url.secure and import_h2()
+    protocols = ("h2", "http/1.1") if offers_h2 else ("http/1.1",)
+    setup = Setup(request, current.route, options, pool.contexts(turn.variant), pool.lookups, protocols, log)
+    if idle:
+        idle.ask_again(setup)
+    way = idle or Way(setup)
     if current.number == turn.number == 1:
         nap_where_cpus_are_short()
     if current.number == 1:
         time.sleep(max(0.0, (turn.due - time.perf_counter_ns()) / 1e9))
-    gone = way.resume(idle) if idle else None
-    if gone:
-        way.close()
-        way = make_way(current, options, contexts, pool.lookups, None)
-    refused = gone or current.refused
-    return current._replace(way=way, started_at=wall_clock(), cpu_times=cpu_times(), refused=refused)
+    log.refused = (idle and idle.resume()) or log.refused
+    if idle and log.refused:
+        idle.close()
+        way = Way(setup)
+    return way
 
 
 def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, chain: Chain) -> Step:
     """Prepare, make and record one step; raises the error where the first of all cannot be prepared."""
-    idle, refused = pool.take(current, chain.turn)
-    log, current = current.log, current._replace(refused=refused)
+    log, turn = current.log, chain.turn
+    chain.way = pool.take(current, turn)
     try:
-        current = chain.current = prepare_step(current, options, pool, chain.turn, idle)
+        chain.way = make_ready(current, options, pool, turn, chain.way)
         chain.start_clock(log, options.max_time)
     except TimeIsOver:
         message = f"the time of {options.max_time:g} s was over before this step began"
@@ -6243,17 +6234,14 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, chai
         log.fail(NetworkError("timeout", message, hint), 0)
     except (UsageError, OSError, MemoryError, RuntimeError) as unprepared:
         error = explain_unprepared(unprepared)
-        if (current.number == 1 and chain.turn.number <= 1) or not error:
+        if (current.number == 1 and turn.number <= 1) or not error:
             raise
         log.fail(error, 0)
     else:
-        assert current.way
-        current.way.go(lookups_only=chain.turn == LOOKUP)
+        chain.way.go(lookups_only=turn == LOOKUP)
         log.keep_counters("ended")
-    if idle and not current.way:
-        idle.close()
-    step = finish(current, log, options)
-    pool.leave(current, chain.turn)
+    step = finish(current, options)
+    pool.leave(current, turn, chain.way)
     return step
 
 
@@ -6264,7 +6252,7 @@ def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, optio
     text = next(filter(None, locations), b"").decode("utf-8", "surrogateescape")
     failed = begin_step(step.number + 1, current.asked, options, Deadline())
     failed.log.fail(error, 0)
-    made = finish(failed, failed.log, options)
+    made = finish(failed, options)
     return made._replace(
         url=clip(percent_encode(resolve_reference(step.url, text))),
         sent_headers=(),
@@ -6311,8 +6299,8 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[Chain], None
             step = take_step(chain.current, options, pool, chain)
             chain.current = add_step(chain, step, chain.current, options)
     except Stopped:
-        if chain.current and chain.current.way:
-            chain.current.way.close()
+        if chain.way:
+            chain.way.close()
         raise
     *before, last = chain.steps
     ended = time.perf_counter_ns()
