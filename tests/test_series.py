@@ -27,7 +27,7 @@ from checks import (
     summaries,
 )
 from conftest import PATIENCE
-from inside import tool
+from inside import here, tool
 from laboratory import by_id
 from paths import first, going_first
 from screens import TERMINAL, Screen, cells, lines_of
@@ -428,3 +428,18 @@ def test_a_step_keeps_no_more_than_16_kb_whatever_was_sent():
     *_, last = [weight(run, seen) for run in report.runs]
     assert [step.status for step in report.runs[-1].steps] == [302] * 4
     assert last <= 4 * 16 * 1024
+
+
+def test_of_ever_new_certificates_the_first_64_chains_are_kept(authority):
+    key, _ = authority.ca
+    leaves = [authority.issue(authority.ca, sans=("ip:127.0.0.1",), key=key) for _ in range(66)]
+
+    def script(peer):
+        peer.secure(authority.showing(leaves[peer.number]))
+        peer.read_request()
+        peer.send("HTTP/1.1 200 Fine\r\nContent-Length: 0\r\n\r\n")
+
+    with scripted(script) as server:
+        document = here("-k", "--count", "66", *QUICK, f"https://{server.authority}/").json()
+    kept = [bool(run["steps"][0]["network"]["cert_chain"]) for run in document["runs"]]
+    assert kept == [True] * 64 + [False] * 2
