@@ -1727,18 +1727,6 @@ def parse_resolve(text: str) -> tuple[tuple[str, int], str]:
     return place, address
 
 
-def read_overrides(
-    args: SimpleNamespace, place: tuple[str, int]
-) -> tuple[dict[tuple[str, int], str], tuple[str, ...]]:
-    """Return what --resolve gives: by host and port the last address; apart from these, with
-    --all-addresses, all addresses for the URL's own `place`. Raises UsageError.
-    """
-    entries = list(map(parse_resolve, args.resolve))
-    own = place if args.all_addresses else None
-    several = dict.fromkeys(address for each, address in entries if each == own)
-    return {each: address for each, address in entries if each != own}, tuple(several)
-
-
 def parse_expect(text: str | None) -> tuple[range, ...]:
     """Read which statuses are good; raises UsageError."""
     if text is None:
@@ -2545,7 +2533,9 @@ def read_request(args: SimpleNamespace, seconds: float, headers: tuple[Header, .
 def own_options(args: SimpleNamespace, options: Options) -> Options:
     """Return options with all that a side may change, but for its request; raises UsageError."""
     patience = options.max_time  # before -m of a side changes it: a file that sides share is read once
-    overrides, addresses = read_overrides(args, options.request.url.place)
+    entries = list(map(parse_resolve, args.resolve))
+    own = options.request.url.place if args.all_addresses else None
+    addresses = tuple(dict.fromkeys(address for place, address in entries if place == own))
     families = (family for family, name in FAMILY_NAMES.items() if vars(args)[name.lower()])
     return options._replace(
         follow=args.location,
@@ -2555,7 +2545,7 @@ def own_options(args: SimpleNamespace, options: Options) -> Options:
         ca_bundle=read_ca_bundle(args.cacert, patience),
         proxy=args.proxy,
         family=next(families, ip_family(args.interface or "")),  # AF_UNSPEC of the name of an interface
-        overrides=overrides,
+        overrides={place: address for place, address in entries if place != own},
         series=options.series._replace(addresses=addresses),
         identity=read_identity(args, patience),
         unix_socket=args.unix_socket,
@@ -3235,16 +3225,10 @@ STUCK = {
 
 
 def explain_refusal(error: BaseException) -> NetworkError | None:
-    """Say that a limit of this machine was met, None where it was no limit."""
+    """Say that a limit of this machine was met, or what is wrong with its variables; None where neither."""
+    if isinstance(error, UsageError):
+        return NetworkError("tls", error.message, "Correct the variable, or name a CA bundle with --cacert.")
     return NetworkError("network", reason_of(error), REFUSED_HINT) if is_refused(error) else None
-
-
-def explain_unprepared(error: BaseException) -> NetworkError | None:
-    """Say why a step could not be made ready; None where this machine and its variables are not at fault."""
-    if not isinstance(error, UsageError):
-        return explain_refusal(error)
-    hint = "Correct the variable, or name a CA bundle with --cacert."
-    return NetworkError("tls", error.message, hint)
 
 
 def protocol_error(message: str, hint: str = BROKEN_SERVER) -> NetworkError:
@@ -3889,12 +3873,15 @@ class SocketStream(Stream):
             raise self._send_error
 
     def send_until_readable(self) -> None:
-        blocked = started = False
+        started = False
         while self._refill():
             # A piece at a time before looking: an upload goes on even while the server keeps talking.
-            if started and self._readable(blocked):
-                return
-            blocked, started = not self._send(), True
+            if started:
+                self._log.deadline.patience()
+                if self.wait(select.POLLIN | select.POLLOUT) != select.POLLOUT:
+                    return  # an error or a hang-up counts as input: reading tells which it was
+            self._send()
+            started = True
 
     def _send(self, flags: int = 0) -> bool:
         """Send what the kernel takes now; True when that was all."""
@@ -3928,15 +3915,6 @@ class SocketStream(Stream):
         while not events:
             events = self._log.deadline.poll(self._poller)
         return events[0][1]
-
-    def _readable(self, wait: bool) -> bool:
-        """Tell whether input is there; with `wait`, first wait until it is, or until sending can go on."""
-        # An error or a hang-up counts as input: reading tells which it was.
-        if wait:
-            return bool(self.wait(select.POLLIN | select.POLLOUT) & ~select.POLLOUT)
-        self._log.deadline.patience()
-        self._poller.register(self.socket, select.POLLIN)
-        return bool(self._poller.poll(0))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -4241,11 +4219,6 @@ def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
     if not ahead:
         load_store(context, options)
     return context
-
-
-def shown_identity(url: Url, options: Options) -> Identity | None:
-    """Return the client certificate that a target may see: it is for the first URL's origin alone."""
-    return options.identity if url.origin == options.request.url.origin else None
 
 
 class TlsContexts:
@@ -4979,12 +4952,6 @@ class Http2Connection(Reader):
         """
         return [type(field)(field[0], field[1].strip(b" \t")) for field in self._unpack(block, raw)]
 
-    def open_stream(self, fields: list[tuple[bytes, bytes]], ended: bool) -> int:
-        """Queue a request's header section; return the number of its stream."""
-        stream: int = self.h2.get_next_available_stream_id()
-        self.h2.send_headers(stream, fields, end_stream=ended)
-        return stream
-
     def close_stream(self, stream: int, whole: bool) -> None:
         """Have h2 forget a stream whose DATA it did not see; tell the server where a body was not `whole`."""
         self._unsent += self.h2.data_to_send()
@@ -5056,7 +5023,8 @@ class Http2Exchange(Exchange):
         self._body = memoryview(self.request.data)
         fields = http2_headers(self.request, self.headers)
         self.request_bytes = sum(len(name) + len(value) for name, value in fields) + len(self._body)
-        self._stream = self.reader.open_stream(fields, not self._body)
+        self._stream: int = self.reader.h2.get_next_available_stream_id()
+        self.reader.h2.send_headers(self._stream, fields, end_stream=not self._body)
         self._headers_began = 0
         self._ended = self._given_up = False
         # How long (ns) used-up windows have held the body back, and since when one does so again, else 0.
@@ -5510,7 +5478,9 @@ class Tls(Hop):
         self.proxy = proxy
         if proxy is None:
             self.phase, self.place = "tls", self.request.url.place
-            identity, protocols = shown_identity(self.request.url, setup.options), setup.protocols
+            identity, protocols = setup.options.identity, setup.protocols
+            if self.request.url.origin != setup.options.request.url.origin:
+                identity = None  # the client certificate is for the first URL's origin alone
         else:
             self.place = proxy.host, proxy.port
             identity, protocols = None, ("http/1.1",)
@@ -6233,7 +6203,7 @@ def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, chai
         hint = f"Earlier steps took it, or this machine or its CA store is too slow: {RAISE_M}"
         log.fail(NetworkError("timeout", message, hint), 0)
     except (UsageError, OSError, MemoryError, RuntimeError) as unprepared:
-        error = explain_unprepared(unprepared)
+        error = explain_refusal(unprepared)
         if (current.number == 1 and turn.number <= 1) or not error:
             raise
         log.fail(error, 0)
