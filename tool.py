@@ -1879,6 +1879,9 @@ class Secrets:
         self._parts = all_forms({part for text in words for part in re.split('[",;=&#?<>]', text)} - hidden)
         self._known = lru_cache(4096)(self._masked)  # most texts of a series come again and again
 
+    def __bool__(self) -> bool:
+        return bool(self._forms)
+
     @cached_property
     def _torn(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
         """Return patterns of how secrets begin, and of how they end."""
@@ -1904,7 +1907,7 @@ class Secrets:
 
     def mask(self, text: str) -> str:
         """Replace every secret in a text by ***, and what is left of one that is not whole."""
-        if not self._forms:
+        if not self:
             return text
         return self._known(text) if len(text) <= MAX_FOREIGN else self._masked(text)
 
@@ -8255,8 +8258,8 @@ def masked(value: Any, secrets: Secrets) -> Any:
     """Return a value of a document with the user's secrets masked in every text but names of fields."""
     if isinstance(value, str):
         return secrets.mask(value)
-    if isinstance(value, dict):
-        return {name: masked(each, secrets) for name, each in value.items()}
+    if isinstance(value, dict) and secrets:
+        return {name: masked(each, secrets) if each else each for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [masked(each, secrets) for each in value]
     return value
