@@ -1832,7 +1832,7 @@ def in_small_letters(text: str) -> str:
 def forms_of(secret: str) -> set[str]:
     """Return how a secret may come back: as it is, as a page has it, percent-encoded, in JSON."""
     spelled = {secret} if secret.isascii() else {secret, secret.lower(), secret.upper()}
-    forms = {form for each in spelled for form in (each, without_markup(each), unescaped(each))}
+    forms = {form for each in spelled for form in (each, without_markup(each))}
     forms |= {" ".join(form.split()) for form in forms}
     # What is encoded differs (RFC 3986 section 2.2): all that is reserved; all but the slash; all but what
     # JavaScript's encodeURIComponent leaves; or only what is not printable.
@@ -1844,6 +1844,7 @@ def forms_of(secret: str) -> set[str]:
         strings = [json.dumps(form, ensure_ascii=plain)[1:-1] for form in spelled for plain in (True, False)]
         strings += [re.sub("[<>&]", lambda sign: f"\\u{ord(sign[0]):04x}", each) for each in strings]
         forms |= {each.replace("/", slash) for each in strings for slash in ("/", r"\/")}
+    forms |= {unescaped(form) for form in forms}
     # Beside a byte that is no UTF-8 `decode` takes all of a text for ISO-8859-1.
     forms |= {form.encode("utf-8").decode("latin-1") for form in forms}
     return {form for form in forms if len(form) >= MIN_SECRET}

@@ -96,6 +96,7 @@ PLACES = {
     "the size of a chunk": f"HTTP/1.1 200 Fine\r\nTransfer-Encoding: chunked\r\n\r\n{TOLD}\r\n",
     "a failure that quotes the reason": f"HTTP/1.1 500 {TOLD}\r\nContent-Length: 9\r\n\r\nhalf",
     "a metric": f"HTTP/1.1 200 Fine\r\nServer-Timing: {USER};desc={QUOTED}{BODY}",
+    "a metric as JSON": f'HTTP/1.1 200 Fine\r\nServer-Timing: a;desc="{IN_JSON} {USER}"{BODY}',
     "a page": f"HTTP/1.1 401 No\r\nContent-Type: text/plain\r\n\r\n{TOLD}",
     "a page in HTML": f"HTTP/1.1 401 No\r\nContent-Type: text/html\r\n\r\n<p>{TOLD}",
     "a host in capitals": f"HTTP/1.1 302 Go\r\nLocation: http://{USER.upper()}.localhost:1/{BODY}",
