@@ -688,12 +688,10 @@ class TlsInfo(NamedTuple):
     version: str | None = None
     cipher: str | None = None
     alpn: str | None = None
-    certificates: tuple[bytes, ...] = ()  # in DER, as the server sent them, its own first
-    path: tuple[bytes, ...] = ()  # in DER, those that verification went by; empty where OpenSSL does not tell
     verified: bool | None = None  # None without TLS, as the next
     custom_ca: bool | None = None
-    chain: tuple[Certificate, ...] = ()  # in place of `certificates`
-    first_to_end: Certificate | None = None  # in place of `path`: of that one, or else of all that were sent
+    chain: tuple[Certificate, ...] = ()  # as the server sent it, its own first
+    first_to_end: Certificate | None = None  # of what verification went by, or else of all that came
     client_cert: bool | None = None  # the client certificate was sent; None where none was given
     wanted: bool = False  # the server asked for a client certificate
 
@@ -2838,8 +2836,7 @@ class Log:
         self.dials: tuple[Dial, ...] = ()
         self.connected = Connected(0, None, None, None)  # the newest connection
         self.opened: tuple[tuple[int, int], ...] = ()  # of each hop: it was answered, the next flight left
-        self.tls: TlsInfo | None = None  # of the handshake with the target, also of one that failed
-        self.cert_notes: Sequence[str] = ()  # of its HandshakeTap, also of an earlier run on the connection
+        self.tls: TlsStream | None = None  # to the target
         self.exchange: Exchange | None = None
         self.sent: int | None = None  # the kernel has taken the last byte of the request
         self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
@@ -3246,7 +3243,7 @@ def family_option(options: Options) -> str:
 
 
 def explain_lookup(
-    host: str, options: Options, error: socket.gaierror, took: float, resolver: Resolver | None
+    host: str, options: Options, error: socket.gaierror, took: float, resolver: Resolver
 ) -> NetworkError:
     """Say why a lookup failed, and in the hint what it `took` (us): failures are counted by their messages.
 
@@ -3254,7 +3251,7 @@ def explain_lookup(
     """
     wanted, no_data = FAMILY_NAMES.get(options.family), getattr(socket, "EAI_NODATA", -5)
     message, hint = f"{host} could not be looked up: {reason_of(error)}", LOOKUP_HINT
-    listed = f" ({clip(', '.join(resolver.servers))})" if resolver else ""
+    listed = f" ({clip(', '.join(resolver.servers))})" if resolver.servers else ""
     if error.errno == socket.EAI_AGAIN:  # SERVFAIL, REFUSED, a closed port and silence are all called so
         message = f"{host} could not be looked up: no name server gave a usable answer"
         one = "" if wanted else "; -4 or -6 asks for one family alone"
@@ -3274,10 +3271,9 @@ def explain_lookup(
         hint = f"Check the spelling, the name servers of this machine{listed}, and its way to them."
     ports = ", ".join(str(port) for name, port in options.overrides if name == host)
     hint = f"--resolve has an address only for its port {ports}. {hint}" if ports else hint
-    if resolver and resolver.search and not host.endswith(".") and error.errno != socket.EAI_AGAIN:
-        tried = "tried" if host.count(".") < resolver.ndots else "may have tried"
+    if resolver.search and not host.endswith(".") and error.errno != socket.EAI_AGAIN:
         names = clip(", ".join(f"{host}.{domain}" for domain in resolver.search))
-        hint += f" The resolver {tried} {names} too (search in /etc/resolv.conf)."
+        hint += f" The resolver may have tried {names} too (search in /etc/resolv.conf)."
     return NetworkError("dns", message, hint)
 
 
@@ -4018,6 +4014,8 @@ class TlsStream(Stream):
         self._cut = 0  # bytes of its header that have come, while it is not
         self._plain: bytes | memoryview = b""  # what is still to be encrypted
         self._late_requests = 0  # for a client certificate, after the handshake
+        # The version and cipher, the other side's own certificate, and those that verification went by.
+        self._agreed: tuple[str | None, str | None, bytes | None, tuple[bytes, ...]] = None, None, None, ()
         self.answered = 0  # when the other side's flight came that ended the handshake, 0 if ours did
         self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -4052,19 +4050,36 @@ class TlsStream(Stream):
         self.established = True
         self.alpn = self._tls.selected_alpn_protocol()
 
-    def agreed(self) -> TlsInfo:
+    def note_agreed(self) -> None:
+        """Ask OpenSSL what was agreed on: once the request has left, because it would delay that."""
+        cipher = self._tls.cipher()
+        path = tuple(getattr(self._tls, "get_verified_chain", tuple)())  # Python 3.13
+        self._agreed = self._tls.version(), cipher and cipher[0], self._tls.getpeercert(True), path
+
+    def agreed(self, options: Options) -> TlsInfo:
         """Return what the handshake agreed on; of one that failed only the certificates. Where the tap could
         not read these (compressed, RFC 8879, or without a callback), only the other side's own is known.
         """
-        certificates = self.tap.certificates
-        if not self.established:
-            return TlsInfo(None, None, None, certificates)
-        cipher = self._tls.cipher()
-        own = self._tls.getpeercert(True)
-        if own and certificates[:1] != (own,):
-            certificates = (own,)
-        path: Iterable[bytes] = getattr(self._tls, "get_verified_chain", tuple)()  # Python 3.13
-        return TlsInfo(self._tls.version(), cipher and cipher[0], self.alpn, certificates, tuple(path))
+        sent, happened = self.tap.certificates, self.tap.happened
+        version, cipher, own, path = self._agreed
+        if own and sent[:1] != (own,):
+            sent = (own,)
+        if version is None and not sent:
+            return NO_TLS
+        chain = tuple(map(parse_certificate, sent))
+        # With -k OpenSSL tells a path that may end nowhere.
+        judged = tuple(map(parse_certificate, () if options.insecure else path)) or chain
+        return TlsInfo(
+            version="TLSv1.0" if version == "TLSv1" else version,
+            cipher=cipher,
+            alpn=self.alpn,
+            verified=version is not None and not options.insecure,
+            custom_ca=options.ca_bundle is not None,
+            chain=chain,
+            first_to_end=min(judged, key=lambda each: (each.not_after is None, each.not_after), default=None),
+            client_cert="sent" in happened if options.identity else None,
+            wanted="wanted" in happened,
+        )
 
     def read_into(self, view: memoryview) -> int:
         count = self._decrypt(view)
@@ -5476,43 +5491,30 @@ class Tls(Hop):
 
     def __init__(self, setup: Setup, proxy: Proxy | None = None) -> None:
         super().__init__(setup)
-        self.awaits = "proxy tls"
         if proxy is None:
             self.awaits = "tls behind" if self.proxy else "tls"
-        self.proxy = proxy
-        if proxy is None:
             self.phase, self.place = "tls", self.request.url.place
             identity, protocols = setup.options.identity, setup.protocols
             if self.request.url.origin != setup.options.request.url.origin:
                 identity = None  # the client certificate is for the first URL's origin alone
         else:
-            self.place = proxy.host, proxy.port
+            self.awaits, self.place = "proxy tls", (proxy.host, proxy.port)
             identity, protocols = None, ("http/1.1",)
+        self.proxy = proxy
         self.stream = TlsStream(setup.contexts.get(identity, protocols), server_name(self.place[0]))
         if not proxy:
-            self.log.cert_notes = self.stream.tap.happened
+            self.log.tls = self.stream
 
     def to_send(self) -> bytes:
         return self.stream.ciphertext()
 
     def open(self, below: Stream) -> Stream:
-        try:
-            self.stream.shake_hands(below)
-        except ssl.SSLError:
-            # What is wrong with a certificate is best seen in the certificate.
-            if self.stream.tap.certificates:
-                self._note_agreed()
-            raise
+        self.stream.shake_hands(below)
         return self.stream
 
     def note_opened(self, departed: int) -> int:
-        self._note_agreed()
+        self.stream.note_agreed()
         return self.stream.answered or departed
-
-    def _note_agreed(self) -> None:
-        """Note what was agreed on with the target: late, because asking OpenSSL would delay the request."""
-        if not self.proxy:
-            self.log.tls = self.stream.agreed()
 
     def explain(self, error: Exception) -> NetworkError:
         if isinstance(error, EOFError):
@@ -5677,8 +5679,7 @@ class Way:
             return gone
         self._stream.records_left = math.inf
         # What holds for the connection, not for that request alone.
-        self._log.kept, self._log.connected = True, before.connected
-        self._log.tls, self._log.cert_notes = before.tls, before.cert_notes
+        self._log.kept, self._log.connected, self._log.tls = True, before.connected, before.tls
         for hop in self._hops:
             hop.log = self._log
         self._log.keep_counters("connected")
@@ -5753,12 +5754,13 @@ class Way:
             found = tls.explain(error)
         elif isinstance(error, socket.gaierror):
             hop, took = self._hops[log.hop], time.perf_counter_ns() - log.start
-            resolver = read_resolver(hop.options)
+            resolver = read_resolver(hop.options) or Resolver(())
             found = explain_lookup(hop.place[0], hop.options, error, took / 1000, resolver)
         else:
             found = stage.explain(error)
         if log.first_byte is None and not isinstance(error, (NetworkError, ssl.SSLError)):
-            happened, late = log.cert_notes, time.perf_counter_ns() - log.start > IDLE_RACE_NS
+            happened = log.tls.tap.happened if log.tls else ()
+            late = time.perf_counter_ns() - log.start > IDLE_RACE_NS
             if log.kept and getattr(error, "errno", 0) == errno.ETIMEDOUT:
                 found.kind, found.hint = "protocol", FORGOTTEN_HINT.format(log.idle / 1e9)
             elif log.kept and not late:
@@ -5838,7 +5840,7 @@ class Cookies:
         host = server_name(url.host)
         for line in values_of(headers, "set-cookie"):
             pair, _, rest = line.partition(b";")
-            name, equals, value = (part.strip(b" \t") for part in pair.partition(b"="))
+            name, equals, value = map(bytes.strip, pair.partition(b"="))
             if not name or not equals or len(line) > MAX_COOKIE or re.search(rb"[\0-\x08\n-\x1f\x7f]", pair):
                 continue
             pieces = (each.partition("=") for each in decode(rest).split(";"))
@@ -5927,26 +5929,6 @@ def page_text(history: Log) -> str:
     return text if len(text) <= MAX_PAGE_TEXT else f"{text[: MAX_PAGE_TEXT - 1]}…"
 
 
-def tls_info(history: Log, options: Options) -> TlsInfo:
-    """Return what a handshake agreed on, and what became of the client certificate."""
-    agreed, happened = history.tls, tuple(history.cert_notes)
-    if agreed is None:
-        return NO_TLS
-    chain, path = (tuple(map(parse_certificate, each)) for each in (agreed.certificates, agreed.path))
-    judged = chain if options.insecure else path or chain  # with -k OpenSSL tells a path that may end nowhere
-    return agreed._replace(
-        version="TLSv1.0" if agreed.version == "TLSv1" else agreed.version,
-        certificates=(),
-        path=(),
-        verified=agreed.version is not None and not options.insecure,
-        custom_ca=options.ca_bundle is not None,
-        chain=chain,
-        first_to_end=min(judged, key=lambda each: (each.not_after is None, each.not_after), default=None),
-        client_cert="sent" in happened if options.identity else None,
-        wanted="wanted" in happened,
-    )
-
-
 def counters_before(history: Log, connected: Counters | None) -> Counters | None:
     """Return what a connection had counted before this step: a new one, no more than its own SYN-ACK."""
     return connected if history.kept else JUST_CONNECTED
@@ -5991,7 +5973,7 @@ def describe_network(current: CurrentStep, options: Options, evidence: Evidence)
         port=port if current.route.unix_socket is None else None,
         addresses=tuple(peer.ip for peer in history.peers),
         attempts=history.attempts,
-        tls=tls_info(history, options),
+        tls=history.tls.agreed(options) if history.tls else NO_TLS,
         rtt_us=last and last.rtt_us,
         retransmits=lost,
         reused=history.kept if options.series.reuse else None,
