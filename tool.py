@@ -1888,11 +1888,11 @@ class Secrets:
         return re.compile("|".join(map(re.escape, begins))), re.compile("|".join(map(re.escape, ends)))
 
     def _left_over(self, plain: str) -> Iterator[tuple[int, int]]:
-        """Give where half a secret stands: before an … or the end of a text, where it was cut, or behind ***,
-        which `mask_urls` made of its beginning.
+        """Give where half a secret stands: before an … or the end of a text, where it was cut, behind ***,
+        which `mask_urls` made of its beginning, or alone between two of these.
         """
         (begins, ends), longest = self._torn, len(self._forms[0])
-        by_beginning = group_by(lambda form: form[:TORN], self._forms)
+        by_beginning, everything = group_by(lambda form: form[:TORN], self._forms), "\n".join(self._forms)
         for found in begins.finditer(plain):
             begin, most = found.start(), found.start() + longest
             end = plain.find("…", begin, most)
@@ -1903,6 +1903,9 @@ class Secrets:
             begin = plain.rfind("***", max(0, found.end() - longest), found.start())
             if begin >= 0:
                 yield begin, found.end()
+        for found in re.finditer(f"[^*…]{{{TORN},}}", plain):
+            if found.span() != (0, len(plain)) and found[0] in everything:
+                yield found.span()
 
     def mask(self, text: str) -> str:
         """Replace every secret in a text by ***, and what is left of one that is not whole."""

@@ -15,7 +15,7 @@ from typing import Any, Callable
 import pytest
 
 from frames import conversing
-from inside import failure, here, only_step
+from inside import failure, here, only_step, tool
 from servers import Reply, http_server, redirect, scripted, sending
 
 MARK = "Tr0ub4dor"
@@ -291,10 +291,18 @@ def test_a_credential_is_masked_inside_a_word_from_eight_characters_on():
 @pytest.mark.parametrize("key", ['p@ss&word "0123', "pass#word?01234", "pa<ss>@word-01234"])
 def test_nothing_is_left_of_a_secret_that_is_taken_for_parts_of_a_url(key):
     """A name or a sign within it ends what is masked as user:password, or as a parameter."""
-    for words in ("//{}@a.test x", "//me:{} x", "see /?token={} x", "/?a=b&key={}", "/?code={}&c=d x"):
+    for words in (
+        "//{}@a.test x",
+        "//me:{} x",
+        "see /?token={} x",
+        "/?a=b&key={}",
+        "/?code={}&c=d x",
+    ):
         shown = told(words.format(key), "-H", f"X-Api-Key: {key}")
         assert not any(key[at : at + 6] in shown for at in range(len(key) - 5)), shown
         assert "***" in shown
+    shown = tool.Secrets([key]).mask(tool.mask_urls(f"?token={key[:13]}… x"))
+    assert shown in ("?token=***… x", "?token=*** x", "?token=******… x")
 
 
 PAIRS = {  # what the other side says, and what is shown of it
