@@ -1206,16 +1206,13 @@ def is_stdout(path: str) -> bool:
 
 
 class Worker:
-    """Some work in a thread of its own, because it may hang: `result` is what it returned, `crash` what it
-    raised, or why there is no thread. One that hangs is left behind: nothing interrupts a resolver, or a disk
-    at the other end of a network.
-    """
+    """Some work in a thread of its own, because it may hang: then it is left behind."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self.ended = threading.Event()
         self.done = False  # set before `ended`, which may fail for lack of memory
-        self.crash: BaseException | None = None
-        self.result: Any = None
+        self.crash: BaseException | None = None  # what it raised, or why there is no thread
+        self.result: Any = None  # what it returned
         try:
             # threading.Thread would wait for ever where the thread has no memory for its first call.
             _thread.start_new_thread(self._run, (work,))
@@ -1239,9 +1236,7 @@ class Worker:
 
 
 def read_file(path: str, limit: int = MAX_FILE) -> bytes:
-    """Read a file, a pipe or, for `-`, standard input, which may take for ever. Raises OSError, also when it
-    is larger than `limit` bytes, and ValueError for a NUL in the path.
-    """
+    """Read a file, a pipe or, for `-`, standard input; raises OSError, for a NUL in the path ValueError."""
     kept = io.BytesIO()  # joining a list of parts would hold all of it twice
     ready = select.poll()
     with open(0 if path == "-" else path, "rb", buffering=0, closefd=path != "-") as file:
@@ -1257,9 +1252,7 @@ def read_file(path: str, limit: int = MAX_FILE) -> bytes:
 
 @cache
 def read_local(option: str, path: str, seconds: float, limit: int = MAX_FILE) -> bytes:
-    """Read what an `option` names, once: a pipe that several sides name gives no more. Raises UsageError,
-    also where it takes longer than some seconds.
-    """
+    """Read what an `option` names, once: a pipe gives no more. Raises UsageError, also after some seconds."""
     reader = Worker(partial(read_file, path, limit))
     reader.wait(seconds)
     error = reader.crash
@@ -1506,9 +1499,8 @@ def percent_encode(text: str) -> str:
 
 
 def parse_url(text: str, drop_userinfo: bool = False) -> Url:
-    """Normalise an http(s) URL; raises UsageError, whose message never repeats a password.
-
-    With `drop_userinfo`, for a Location, user:password@ is left out; otherwise it is an error.
+    """Normalise an http(s) URL; raises UsageError, which never repeats a password. In a Location it is no
+    error: with `drop_userinfo` user:password@ is left out.
     """
     if len(text) > MAX_URL:  # nothing of it is repeated: to mask a megabyte takes long
         raise UsageError(f"the URL has {len(text)} characters: it is longer than {MAX_URL} characters")
@@ -2858,9 +2850,7 @@ class Log:
         self.sockets: list[socket.socket] = []  # all that hops made, to be ended or closed
 
     def note_lookup(self, begun: int, name: str) -> None:
-        """Note a lookup that is over. With the first one the step starts: giving it to its thread is no part
-        of the request.
-        """
+        """Note a lookup that is over. The first one starts the step: giving it to its thread is no part."""
         if self.canonical_name is None:
             self.deadline.at += begun - self.start
             self.start = begun
@@ -3619,33 +3609,24 @@ def interleave(peers: list[Peer]) -> list[Peer]:
     return [peer for turn in zip_longest(*families) for peer in turn if peer]
 
 
-Question = tuple[str, int, int]  # host, port, family
-
-
-def look_up(host: str, port: int, family: int) -> list[Any]:
-    """Ask the system's resolver for addresses, and for the name that has them. Raises OSError, UnicodeError.
-
-    The name goes as bytes: as text it would import the idna codec inside the dns phase.
-    """
-    return socket.getaddrinfo(
-        host.encode("ascii"), port, family, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_CANONNAME
-    )
-
-
 def answer_lookups(asked: Any, answers: Any, answered: int) -> None:
-    """Look up what is asked, up to None; put what was found into another queue, a byte into a pipe before."""
-    for question in iter(asked.get, None):
-        begun, found, peers, error = time.perf_counter_ns(), [], [], None
+    """Ask the system's resolver for each host, port and family that is asked, up to None; put what was found
+    into another queue, a byte into a pipe before.
+    """
+    for host, port, family in iter(asked.get, None):
+        begun, error = time.perf_counter_ns(), None
+        found: list[Any] = []
+        how = family, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_CANONNAME
         try:
-            found = look_up(*question)
+            # As bytes: a text would import the idna codec inside the dns phase.
+            found = socket.getaddrinfo(host.encode("ascii"), port, *how)
         except Exception as failed:
             error = failed
         try:
             os.write(answered, b"!")  # it takes a while to wake the other thread up
         except OSError:  # this one was left behind
             break
-        for family, _, _, _, address in found:
-            peers.append(Peer(str(address[0]), family, address))
+        peers = [Peer(str(address[0]), each, address) for each, _, _, _, address in found]
         answers.put((begun, interleave(list(dict.fromkeys(peers))), found and found[0][3], error))
     os.close(answered)
 
@@ -3662,31 +3643,29 @@ class Lookups:
         self._poller = select.poll()
 
     def rehearse(self) -> None:
-        """Look up localhost, just before the clock starts: the C library loads what a lookup needs, in this
-        thread. Device "the resolver is warmed up": without it, dns is 1.89 ms off instead of 0.37. A broken
-        resolver may never come back, even for localhost. Raises what a thread or a pipe is refused by.
+        """Look up localhost just before the clock starts, so that the C library loads what a lookup needs, in
+        this thread. Raises what a thread or a pipe is refused by.
         """
-        rehearsal = Deadline()
+        # Device "the resolver is warmed up": without it, dns is 1.89 ms off instead of 0.37.
+        rehearsal = Deadline()  # a broken resolver may never come back, even for localhost
         rehearsal.at = time.perf_counter_ns() + REHEARSAL_NS
         self._start()
         try:
-            self.ask(("localhost", 80, socket.AF_UNSPEC), rehearsal)
+            self.ask("localhost", 80, socket.AF_UNSPEC, rehearsal)
         except (TimeIsOver, OSError):
             self._start()
 
-    def ask(self, question: Question, deadline: Deadline) -> tuple[int, list[Peer], str]:
+    def ask(self, host: str, port: int, family: int, deadline: Deadline) -> tuple[int, list[Peer], str]:
         """Look a name up; return when that began, the addresses in the order in which they are tried, and the
         name that has them. Raises OSError, UnicodeError, TimeIsOver.
         """
         self._start()
-        self._asked.put(question)
+        self._asked.put((host, port, family))
         try:
             while not deadline.poll(self._poller):
                 pass
         except (TimeIsOver, Stopped):
-            self._asked.put(None)
-            os.close(self._answered)
-            self._asked = None
+            self._leave_behind()
             raise
         os.read(self._answered, 1)
         begun, peers, name, error = self._answers.get()
@@ -3697,16 +3676,20 @@ class Lookups:
     def _start(self) -> None:
         if self._asked:
             return
-        asked, answers = _queue.SimpleQueue(), _queue.SimpleQueue()  # type: ignore[var-annotated]
-        readable, writable = os.pipe()
-        thread = Worker(partial(answer_lookups, asked, answers, writable))
-        if thread.crash:
-            os.close(readable)
-            os.close(writable)
-            raise thread.crash
-        self._asked, self._answers, self._answered = asked, answers, readable
+        self._answered, writable = os.pipe()
         self._poller = select.poll()
-        self._poller.register(readable, select.POLLIN)
+        self._poller.register(self._answered, select.POLLIN)
+        self._asked, self._answers = _queue.SimpleQueue(), _queue.SimpleQueue()
+        thread = Worker(partial(answer_lookups, self._asked, self._answers, writable))
+        if thread.crash:
+            os.close(writable)
+            self._leave_behind()
+            raise thread.crash
+
+    def _leave_behind(self) -> None:
+        self._asked.put(None)
+        os.close(self._answered)
+        self._asked = None
 
 
 def known_address(host: str, port: int, options: Options) -> str | None:
@@ -3724,7 +3707,7 @@ def resolve(host: str, port: int, options: Options, lookups: Lookups, log: Log) 
     if literal:
         return [literal_peer(literal, port)]
     try:
-        begun, found, name = lookups.ask((host, port, options.family), log.deadline)
+        begun, found, name = lookups.ask(host, port, options.family, log.deadline)
         log.note_lookup(begun, name)
         return found
     except socket.gaierror:
@@ -3907,9 +3890,7 @@ class SocketStream(Stream):
         return len(self._unsent) > 0
 
     def wait(self, wanted: int = select.POLLIN) -> int:
-        """Wait for what is wanted; return which of it is there. Raises TimeIsOver, and BlockingIOError where
-        the log says that nothing is waited for.
-        """
+        """Wait for what is wanted; return which of it is there. Raises TimeIsOver, else BlockingIOError."""
         if not self._log.waits:
             raise BlockingIOError
         self._waited = True
@@ -4244,9 +4225,7 @@ def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
 
 
 class TlsContexts:
-    """The contexts of a run, by the client certificate that they show. Each is made once, in a thread: while
-    OpenSSL reads the CA store there, the main thread imports what else is needed (Python 3.11, not 3.9).
-    """
+    """The contexts of a run, by the client certificate that they show. Each is made once, in a thread."""
 
     def __init__(self, options: Options, take_store: TakeStore = lambda: None) -> None:
         self._options = options
@@ -4389,10 +4368,8 @@ def parse_status_line(line: bytes) -> Response:
 
 
 def read_headers(reader: Reader, log: Log) -> tuple[Header, ...]:
-    """Read a header or trailer section up to its blank line (RFC 9112 section 5).
-
-    As curl and browsers do, any name of visible ASCII is taken, and a line without one is skipped: it may be
-    what a program said besides, like `PHP Warning:  …`.
+    """Read a header or trailer section (RFC 9112 section 5). As curl and browsers do, take any name of
+    visible ASCII, and skip a line without one: a program may have said it besides (`PHP Warning:  …`).
     """
     fields: list[tuple[str, list[bytes]]] = []
     size, skipped = 0, b""
@@ -4422,10 +4399,7 @@ def read_headers(reader: Reader, log: Log) -> tuple[Header, ...]:
 
 def read_head(reader: Reader, log: Log, upgrade: bool = False) -> Response:
     """Read the final response's header section; of 1xx responses only the status (RFC 9110 section 15.2).
-    Where the request asked for an `upgrade`, 101 is final (section 7.8).
-
-    The first byte is noted when the status line was read: only then it is known whether it is final.
-    Raises EOFError when nothing came at all.
+    Where the request asked for an `upgrade`, 101 is final (section 7.8). Raises EOFError if nothing came.
     """
     for _ in range(MAX_INTERIM + 1):
         # One byte alone: of bytes that are read together the kernel tells only when the last one came.
@@ -4436,7 +4410,7 @@ def read_head(reader: Reader, log: Log, upgrade: bool = False) -> Response:
             line = reader.line(MAX_HEADER_BYTES)
             response = parse_status_line(line)
             final = response.status >= 200 or (upgrade and response.status == 101)
-            if final:
+            if final:  # only now it is known whose first byte that was
                 log.first_byte = first_byte
                 log.keep_counters("answered")
             headers = read_headers(reader, log)
@@ -4632,12 +4606,9 @@ class Setup(NamedTuple):
 
 
 class Stage:
-    """A part of the way, a hop or an exchange. It notes what happens in its log.
-
-    Two methods put a failure in words. For https://a.example through the proxy p, over the hops tcp,
-    tunnel and tls:
-    - explain: an error was raised here. tcp says "no connection to p port 3128: connection refused".
-    - blame: whose fault is that? tcp and tunnel put "the proxy p cannot be used: " before it, tls nothing.
+    """A part of the way, a hop or an exchange. It notes what happens in its log. Two methods put a failure in
+    words: `explain` an error that was raised here, "no connection to p port 3128: connection refused"; and
+    `blame` whose fault it is, "the proxy p cannot be used: " before that.
     """
 
     awaits: str  # what it waits for, a key of STUCK
@@ -4969,9 +4940,7 @@ class Http2Connection(Reader):
         self._unsent = bytearray()  # frames
 
     def _unpack_fields(self, block: bytes, raw: bool) -> list[Any]:
-        """Unpack a header section without blanks around values: h2 refuses them (RFC 9113 section 8.2.1), but
-        large sites send them, and browsers read on.
-        """
+        """Unpack a header section without the blanks around values that large sites send, and h2 refuses."""
         return [type(field)(field[0], field[1].strip(b" \t")) for field in self._unpack(block, raw)]
 
     def close_stream(self, stream: int, whole: bool) -> None:
@@ -5486,9 +5455,7 @@ class Unix(Hop):
 # ---------------------------------------------------------------------------------------------------------
 # 19c. Hops of TLS. To a proxy, and to the target.
 class Tls(Hop):
-    """A TLS handshake: with an https proxy, as a part of connect; or with the target, as the phase tls.
-
-    Each has a TLS context of its own, so that the proxy never sees what is for the target. With the target
+    """A TLS handshake: with an https proxy, as a part of connect; or with the target, as the phase tls. Then
     `proxy` is None, behind a proxy too: one that has opened the way only passes bytes on.
     """
 
@@ -5577,17 +5544,6 @@ class Tunnel(Hop):
         return below
 
 
-def patient_socket(base: Any, stream: SocketStream) -> Any:
-    """Return a class of sockets that read when a stream has input, and wait for it as that does."""
-
-    class PatientSocket(base):  # type: ignore[misc]
-        def recv_into(self, *given: Any) -> int:
-            stream.wait()
-            return super().recv_into(*given)  # type: ignore[no-any-return]
-
-    return PatientSocket
-
-
 class Socks5(Hop):
     """A way through a SOCKS5 proxy: PySocks negotiates with it, and does the sending meanwhile."""
 
@@ -5606,11 +5562,16 @@ class Socks5(Hop):
 
     def open(self, below: Stream) -> Stream:
         assert isinstance(below, SocketStream)
-        socks, proxy, connection = self._socks, self.proxy, below.socket
+        socks, proxy, connection, wait = self._socks, self.proxy, below.socket, below.wait
         # PySocks has a class of sockets of its own: it gets another descriptor of the same connection.
         shared = os.dup(connection.fileno())
-        made = patient_socket(socks.socksocket, below)
-        with made(connection.family, connection.type, connection.proto, shared) as negotiator:
+
+        class PatientSocket(socks.socksocket):  # type: ignore[misc, name-defined]
+            def recv_into(self, *given: Any) -> int:
+                wait()
+                return super().recv_into(*given)  # type: ignore[no-any-return]
+
+        with PatientSocket(connection.family, connection.type, connection.proto, shared) as negotiator:
             login = proxy.username, proxy.password
             negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, proxy.kind.resolves, *login)
             host = self._target.partition("%")[0]  # a zone means nothing on another machine
@@ -5689,9 +5650,7 @@ class Way:
         return None
 
     def go(self, lookups_only: bool = False) -> None:
-        """Look up all names, open the hops unless they are open, and do the exchange. A failure goes to the
-        log, explained.
-        """
+        """Look up all names, open the hops, do the exchange. A failure goes to the log, explained."""
         log = self._log
         try:
             if log.kept:
@@ -5829,10 +5788,8 @@ def is_over(age: str, date: str) -> bool:
 
 
 class Cookies:
-    """What the steps of a chain set, for those after them: some pages need their own cookie.
-
-    A cookie belongs to a host, or to a domain with all hosts below (RFC 6265). A removed one is kept, empty:
-    what the user gave under its name is not sent any more. Path and name prefixes are not looked at.
+    """What the steps of a chain set for those after them, for a host, or a domain with all hosts below (RFC
+    6265). A removed one is kept, empty: what the user gave under its name is not sent any more.
     """
 
     def __init__(self) -> None:
@@ -5893,9 +5850,7 @@ MAX_SHOWN = 64 * 1024  # bytes of header fields
 
 
 def shown_field(field: Header) -> Header:
-    """Return a header field without the credentials of URLs in it; in a Location, however malformed, a user
-    name or password is masked. Of one that is too long the beginning is shown.
-    """
+    """Return a header field without the credentials of URLs in it; of one that is too long the beginning."""
     name, value = field
     mask, text = mask_location if name.lower() == "location" else mask_urls, decode(value)
     if len(value) > MAX_SHOWN:
@@ -6159,9 +6114,7 @@ def nap_where_cpus_are_short() -> None:
 def make_ready(
     current: CurrentStep, options: Options, pool: ConnectionPool, turn: Turn, idle: Way | None
 ) -> Way:
-    """Make all that a step needs, before its clock starts, on an idle connection where there is one that will
-    do; raises UsageError, OSError and MemoryError.
-    """
+    """Make all that a step needs before its clock starts; raises UsageError, OSError and MemoryError."""
     request, log = current.request, current.log
     offers_h2 = options.http2 and request.url.secure and import_h2()
     protocols = ("h2", "http/1.1") if offers_h2 else ("http/1.1",)
@@ -6245,9 +6198,7 @@ def add_step(chain: Chain, step: Step, current: CurrentStep, options: Options) -
 
 
 def measure(options: Options, pool: ConnectionPool, look: Callable[[Chain], None], turn: Turn) -> Run:
-    """Make the request, and with --follow those that it leads to: the one loop of the program. Meanwhile
-    `look` is called. Raises UsageError, Stopped (which `look` may), and whatever crashed.
-    """
+    """Make the request, and those that it leads to; meanwhile call `look`. Raises UsageError, Stopped."""
     if "--otlp" in options.exports:
         options = options._replace(trace_id=new_id(16))  # a trace of its own
     chain = Chain(turn, look)
