@@ -1880,15 +1880,15 @@ class Secrets:
         return re.compile("|".join(map(re.escape, begins))), re.compile("|".join(map(re.escape, ends)))
 
     def _left_over(self, plain: str) -> Iterator[tuple[int, int]]:
-        """Give where half a secret stands: before an … or the end of a text, where it was cut, behind ***,
-        which `mask_urls` made of its beginning, or alone between two of these.
+        """Give where half a secret stands: before an …, a ' or the end of a text, where it was cut, or behind
+        ***, which `mask_urls` made of its beginning, or alone between two of these.
         """
         (begins, ends), longest = self._torn, len(self._forms[0])
         by_beginning, everything = group_by(lambda form: form[:TORN], self._forms), "\n".join(self._forms)
         for found in begins.finditer(plain):
             begin, most = found.start(), found.start() + longest
-            end = plain.find("…", begin, most)
-            end = min(most, len(plain)) if end < 0 else end
+            cut = re.compile("[…']").search(plain, begin, most)
+            end = cut.start() if cut else min(most, len(plain))
             if any(form.startswith(plain[begin:end]) for form in by_beginning[found[0]]):
                 yield begin, end
         for found in ends.finditer(plain):

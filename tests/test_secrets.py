@@ -101,6 +101,7 @@ PLACES = {
     "a page in HTML": f"HTTP/1.1 401 No\r\nContent-Type: text/html\r\n\r\n<p>{TOLD}",
     "a host in capitals": f"HTTP/1.1 302 Go\r\nLocation: http://{USER.upper()}.localhost:1/{BODY}",
     "a host that is none": f"HTTP/1.1 302 Go\r\nLocation: http://{USER.upper()}.te st/{BODY}",
+    "a port": f"HTTP/1.1 302 Go\r\nLocation: http://me:{USER}/{BODY}",
     "a zone": f"HTTP/1.1 302 Go\r\nLocation: http://[fe80::1%25{USER}]/{BODY}",
     **{f"the field {name}": f"HTTP/1.1 302 Go\r\n{name}: {TOLD}\r\n\r\n" for name in FIELDS},
     "what is no UTF-8": f"HTTP/1.1 401 {TOLD}\r\nContent-Type: text/plain\r\nX: {TOLD}".encode()
