@@ -282,9 +282,7 @@ MAX_METRICS = 50  # of Server-Timing; of each as many parameters
 MAX_TEXT = 2000  # characters of any one text from outside that are shown
 MAX_FOREIGN = 200  # characters of the other side's words inside a message
 MAX_NAMED = 100  # characters of what an error names of a file
-MAX_FIELD = (
-    64 * 1024
-)  # bytes of a header field of the user's; and of a text of the other side's no more is read
+MAX_FIELD = 64 * 1024  # bytes of a header field of the user's; no more is read of a text of the other side's
 MIN_SECRET = 8  # characters of a credential that is masked where it is repeated
 BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 UPLOAD_PIECE = 64 * 1024  # of an HTTP/2 body; an answer to a PING waits for a piece to be sent
@@ -1199,10 +1197,6 @@ def status_words(response: Response) -> str:
 # 5. Local files. What the command line names is read once, with a limit and a time, and nothing blocks.
 STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-
-
-def is_stdout(path: str) -> bool:
-    return path in STDOUT
 
 
 class Worker:
@@ -2292,9 +2286,8 @@ def instead_of(name: str) -> str:
     difflib = None if near or word.startswith("--no-") else optional("difflib")
     if difflib:
         near = difflib.get_close_matches(word, [each for each in NAMES if NAMES[each] != "insecure"], 1, 0.85)
-    return (
-        f"did you mean {' or '.join(near)}?" if 0 < len(near) <= 3 else "--help lists the options there are"
-    )
+    sure = 0 < len(near) <= 3
+    return f"did you mean {' or '.join(near)}?" if sure else "--help lists the options there are"
 
 
 def help_text(width: int) -> str:
@@ -2449,7 +2442,7 @@ def check_files(args: SimpleNamespace) -> None:
     """Raise UsageError where a file would be read or written twice."""
     check_standard_input(args)
     for (other, earlier), (option, path) in combinations(list_exports(args).items(), 2):
-        first, second = ("-" if is_stdout(each) else os.path.normpath(each) for each in (earlier, path))
+        first, second = ("-" if each in STDOUT else os.path.normpath(each) for each in (earlier, path))
         if first == second != "/dev/null":
             raise UsageError(f"{other} and {option} both write to '{path}'")
 
@@ -3344,7 +3337,7 @@ def explain_socks5(error: Any, proxy: Proxy, looked_up: bool) -> NetworkError:
     """Put an error of PySocks in words; the proxy was asked for a name, or an address `looked_up` here."""
     reply = re.match(r"0x([0-9a-f]{2}): ", error.msg)
     message = "hung up during the negotiation"
-    hint = "Check that the address belongs to a SOCKS5 proxy, and the proxy's log."
+    hint = PROXY_ADDRESS_HINT
     if reply:
         code = int(reply[1], 16)
         message = f"refused: {error.msg[6:].lower()} (SOCKS reply {code})"
@@ -4913,11 +4906,9 @@ class Http2Connection(Reader):
     def __init__(self) -> None:
         from h2.config import H2Configuration
         from h2.connection import H2Connection
-        from h2.events import InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset
         from h2.settings import SettingCodes, Settings
 
         super().__init__()
-        self.events = (InformationalResponseReceived, ResponseReceived, StreamEnded, StreamReset)
         # The user's fields go out as they were given, and what comes back stays as it came, in bytes.
         self.h2 = H2Connection(H2Configuration(header_encoding=False, validate_outbound_headers=False))
         room = MAX_HEADER_BYTES + 32 * MAX_HEADER_LINES  # HPACK adds 32 to the size of each field
@@ -5117,9 +5108,7 @@ class Http2Exchange(Exchange):
             self._count_data(length, flags)
             return
         if kind == HEADERS and stream == self._stream:
-            self._headers_began = (
-                self.reader.stream.began
-            )  # the first byte of the final response, unless this is a 1xx
+            self._headers_began = self.reader.stream.began  # that is the first byte, unless this is a 1xx
         payload = self.reader.exactly(length)
         if kind == GOAWAY and stream == 0 and length >= 8 and not self.reader.in_block:
             self._go_away(payload)
@@ -5131,16 +5120,16 @@ class Http2Exchange(Exchange):
 
     def _follow(self, event: Any) -> None:
         """Do what an event of h2 calls for."""
-        interim, final, ended, reset = self.reader.events
-        if isinstance(event, interim):
+        what = type(event).__name__
+        if what == "InformationalResponseReceived":
             if len(self.log.interim) == MAX_INTERIM:
                 raise protocol_error(TOO_MANY_INTERIM)
             self.log.interim += (parse_http2_status(event.headers),)
-        elif isinstance(event, final):
+        elif what == "ResponseReceived":
             self._answer(event.headers)
-        elif isinstance(event, ended):
+        elif what == "StreamEnded":
             self._ended = True
-        elif isinstance(event, reset) and event.stream_id == self._stream:
+        elif what == "StreamReset" and event.stream_id == self._stream:
             code = http2_error(event.error_code)
             hint = CUT_HINT if code == "NO_ERROR" else RESET_HINTS.get(code, CODE_HINT)
             raise protocol_error(f"the server reset the HTTP/2 stream ({code})", hint)
@@ -5849,26 +5838,22 @@ def begin_step(number: int, asked: Request, options: Options, deadline: Deadline
 MAX_SHOWN = 64 * 1024  # bytes of header fields
 
 
-def shown_field(field: Header) -> Header:
-    """Return a header field without the credentials of URLs in it; of one that is too long the beginning."""
-    name, value = field
-    mask, text = mask_location if name.lower() == "location" else mask_urls, decode(value)
-    if len(value) > MAX_SHOWN:
-        shown = f"{mask(text[: 2 * MAX_TEXT])[:MAX_TEXT]}… ({len(text)} characters)"
-    else:
-        shown = mask(text)
-    return name, value if shown == text else shown.encode()
-
-
-def shown_response(response: Response) -> Response:
-    """Return a response with the header fields that are shown."""
-    headers, left = [], MAX_SHOWN
-    for name, value in map(shown_field, response.headers):
-        left -= len(name) + len(value)
-        if left < 0:
-            break
-        headers.append((name, value))
-    return response._replace(headers=tuple(headers))
+def shown_headers(headers: Iterable[Header], most: float = math.inf) -> tuple[Header, ...]:
+    """Return the first header fields, of so many bytes in all, without the credentials of URLs in them; of a
+    field that is too long the beginning.
+    """
+    shown: list[Header] = []
+    for name, value in headers:
+        mask, text = mask_location if name.lower() == "location" else mask_urls, decode(value)
+        if len(value) > MAX_SHOWN:
+            plain = f"{mask(text[: 2 * MAX_TEXT])[:MAX_TEXT]}… ({len(text)} characters)"
+        else:
+            plain = mask(text)
+        shown.append((name, value if plain == text else plain.encode()))
+        most -= len(name) + len(shown[-1][1])
+        if most < 0:
+            return tuple(shown[:-1])
+    return tuple(shown)
 
 
 MAX_PAGE_TEXT = 160  # characters of an error page that are shown
@@ -5997,14 +5982,17 @@ def finish(current: CurrentStep, options: Options) -> Step:
     evidence = gather_evidence(history, options, timing, current.route.first_hop(url)[0])
     exchange = history.exchange
     sent = exchange.headers if exchange else headers_to_send(current.request, current.route)
-    response, notes = history.response and shown_response(history.response), history.notes
-    if history.response and response and len(response.headers) < len(history.response.headers):
-        notes += (f"of the header fields only the first {size_text(MAX_SHOWN)} are shown",)
+    response, notes = history.response, history.notes
+    if response:
+        headers = shown_headers(response.headers, MAX_SHOWN)
+        if len(headers) < len(response.headers):
+            notes += (f"of the header fields only the first {size_text(MAX_SHOWN)} are shown",)
+        response = response._replace(headers=headers)
     return Step(
         number=current.number,
         url=mask_location(url.text),
         request=current.request._replace(headers=()),
-        sent_headers=tuple(map(shown_field, sent)),
+        sent_headers=shown_headers(sent),
         route=current.route,
         started_at=history.started_at,
         timing=timing,
@@ -9653,7 +9641,7 @@ def write_file(path: str, data: Iterable[bytes]) -> None:
     """Write a file so that an old one survives every failure; raises OSError. Devices and pipes are opened as
     a shell opens them: a pipe waits for its reader. A link is followed only where the system made it.
     """
-    if is_stdout(path):
+    if path in STDOUT:
         write_out(sys.stdout, lambda: sys.stdout.buffer.writelines(data))
         return
     of_system = os.path.dirname(path) in ("/dev", "/dev/fd", "/proc/self/fd")
@@ -9702,7 +9690,7 @@ class LiveReport:
         self._options, self._silent = options, options.style == "silent"
         self.status = StatusLine(None if self._silent else sys.stderr, options.environ)
         # An export to stdout has it for itself, the report goes to stderr: if that is closed, no failure.
-        gives_way = any(map(is_stdout, options.exports.values()))
+        gives_way = any(path in STDOUT for path in options.exports.values())
         self.stream: Any = sys.stderr if gives_way else sys.stdout
         self._has_reader = not (gives_way and self.stream is None)
         self.whole = True  # all of it could be written so far
