@@ -2699,13 +2699,14 @@ def wall_clock() -> datetime.datetime:
     return datetime.datetime.now(datetime.timezone.utc)
 
 
-class Dial(NamedTuple):
+class Dial:
     """An attempt to connect."""
 
-    begun: int  # a SYN is about to leave
-    peer: Peer | None  # None on a unix socket, which has no address
-    ended: int | None  # the SYN-ACK came, or the attempt failed
-    error: str | None
+    def __init__(self, begun: int, peer: Peer | None, ended: int | None = None) -> None:
+        self.begun = begun  # a SYN is about to leave
+        self.peer = peer  # None on a unix socket, which has no address
+        self.ended = ended  # the SYN-ACK came, or the attempt failed
+        self.error = ""
 
 
 class Connected(NamedTuple):
@@ -2802,9 +2803,7 @@ class Deadline:
 
 
 class Log:
-    """What has happened in one step so far. A signal may have it read at any moment: where an instant says
-    that a value is there, the value is set first.
-    """
+    """What has happened in one step so far."""
 
     def __init__(self, expected: tuple[range, ...] = GOOD_STATUSES, deadline: Deadline | None = None) -> None:
         self.deadline = deadline or Deadline()
@@ -2821,9 +2820,9 @@ class Log:
         self.kept = False  # in place of all hops: the connection was kept from an earlier run
         self.idle = 0  # ns since the request before on a kept connection
         self.refused: str | None = None  # why no kept connection is used
-        self.dials: tuple[Dial, ...] = ()
+        self.dials: list[Dial] = []
         self.connected = Connected(0, None, None, None)  # the newest connection
-        self.opened: tuple[tuple[int, int], ...] = ()  # of each hop: it was answered, the next flight left
+        self.opened: list[tuple[int, int]] = []  # of each hop: it was answered, the next flight left
         self.tls: TlsStream | None = None  # to the target
         self.exchange: Exchange | None = None
         self.sent: int | None = None  # the kernel has taken the last byte of the request
@@ -2848,12 +2847,6 @@ class Log:
             self.deadline.at += begun - self.start
             self.start = begun
         self.canonical_name = name
-
-    def end_dial(self, number: int, ended: int, error: str | None = None) -> None:
-        dials = list(self.dials)
-        begun, peer, *_ = dials[number]
-        dials[number] = Dial(begun, peer, ended, error)
-        self.dials = tuple(dials)
 
     def note_pause(self, since: int, until: int) -> None:
         """Keep the longest pause of the response."""
@@ -2915,15 +2908,10 @@ class Log:
             ends.append(max(ends[-1], instant))
         return tuple(ends[1:])
 
-    def phase_at(self, instant: float) -> tuple[str, int]:
-        """Return the phase that an instant lies in, and when it began."""
-        over = [end for end in self.ends if end < instant]
-        return PHASES[min(len(over), len(PHASES) - 1)], (self.start, *over)[-1]
-
     @property
     def phase(self) -> str:
         """Return the phase under way."""
-        return self.phase_at(math.inf)[0]
+        return PHASES[min(len(self.ends), len(PHASES) - 1)]
 
     def _us(self, instant: int) -> int:
         """Round an instant to a microsecond from the start: sums of differences are exact then."""
@@ -2935,8 +2923,7 @@ class Log:
         ends = list(map(self._us, self.ends))
         reached = len(ends)
         if self.stopped is not None and reached < len(PHASES):
-            begun = self.phase_at(math.inf)[1]
-            ends.append(self._us(max(begun, self.stopped if self.start else 0)))
+            ends.append(max(0, *ends[-1:], self._us(self.stopped) if self.start else 0))
         spans: list[int | None] = [end - start for start, end in zip([0, *ends], ends)]
         dns, connect, tls, wait, xfer = spans + [None] * (len(PHASES) - len(spans))
         send = ttfb = None
@@ -2953,10 +2940,10 @@ class Log:
         """Return the attempts to connect, in the order in which they began."""
         now = self.stopped or time.perf_counter_ns()
         attempts = []
-        for begun, peer, ended, error in self.dials:
-            if peer:  # at the deadline some have no outcome yet: they took until now
-                us = max(0, round(((ended or now) - begun) / 1000))
-                attempts.append(Attempt(peer.ip, us, error if ended else "no answer"))
+        for dial in self.dials:
+            if dial.peer:  # at the deadline some have no outcome yet: they took until now
+                us = max(0, round(((dial.ended or now) - dial.begun) / 1000))
+                attempts.append(Attempt(dial.peer.ip, us, dial.error or None if dial.ended else "no answer"))
         return tuple(attempts)
 
 
@@ -3337,7 +3324,7 @@ def explain_socks5(error: Any, proxy: Proxy, looked_up: bool) -> NetworkError:
     """Put an error of PySocks in words; the proxy was asked for a name, or an address `looked_up` here."""
     reply = re.match(r"0x([0-9a-f]{2}): ", error.msg)
     message = "hung up during the negotiation"
-    hint = PROXY_ADDRESS_HINT
+    hint = "Check that the address belongs to a SOCKS5 proxy, and the proxy's log."
     if reply:
         code = int(reply[1], 16)
         message = f"refused: {error.msg[6:].lower()} (SOCKS reply {code})"
@@ -5273,11 +5260,11 @@ class Race:
         self.noticed = 0  # when it was seen that the winner is connected
         self._log, self._spare, self._interface = log, spare, interface
         self._poller = select.poll()
-        self._under_way: dict[int, tuple[int, socket.socket]] = {}  # attempts by descriptor
+        self._under_way: dict[int, tuple[Dial, socket.socket]] = {}  # attempts by descriptor
         self._next_start = 0
         self._failures: list[OSError] = []
 
-    def run(self, peers: Iterable[Peer]) -> tuple[int, socket.socket]:
+    def run(self, peers: Iterable[Peer]) -> tuple[Dial, socket.socket]:
         """Return which attempt connected first, and its socket; raises the first OSError if none did."""
         waiting = list(peers)
         while waiting or self._under_way:
@@ -5288,26 +5275,25 @@ class Race:
             pause = max(0, self._next_start - now) / 1e6 if waiting else math.inf
             for descriptor, events in self._log.deadline.poll(self._poller, pause):
                 self.noticed = time.perf_counter_ns()
-                number, connection = self._under_way.pop(descriptor)
+                dial, connection = self._under_way.pop(descriptor)
                 # A failure brings POLLERR or POLLHUP too; asking the socket would cost the winner time.
                 code = 0
                 if events != select.POLLOUT:
                     code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if not code:
-                    return number, connection
+                    return dial, connection
                 self._poller.unregister(connection)
-                self._fail(number, connection, code)
+                self._fail(dial, connection, code)
         raise self._failures[0]
 
     def end(self) -> None:
         """Give up the others, once the winner's first flight has left."""
-        for number, connection in self._under_way.values():
-            self._log.end_dial(number, self.noticed, GIVEN_UP)
+        for dial, connection in self._under_way.values():
+            dial.ended, dial.error = self.noticed, GIVEN_UP
             connection.close()
 
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
-        number = len(self._log.dials)
         connection, code = self._spare.pop(peer.family, None), 0
         try:
             if connection is None:
@@ -5318,21 +5304,22 @@ class Race:
         begun = time.perf_counter_ns()
         if connection:  # before anything is noted: that would count as a part of the round trip
             code = connection.connect_ex(peer.address)
-        self._log.dials += (Dial(begun, peer, None, None),)
+        dial = Dial(begun, peer)
+        self._log.dials.append(dial)
         self._next_start = begun + round(CONNECT_STAGGER * 1e9)
         if connection and code in (0, errno.EINPROGRESS):
-            self._under_way[connection.fileno()] = number, connection
+            self._under_way[connection.fileno()] = dial, connection
             self._poller.register(connection, select.POLLOUT)
             return
-        self._fail(number, connection, code)
+        self._fail(dial, connection, code)
 
-    def _fail(self, number: int, connection: socket.socket | None, code: int) -> None:
+    def _fail(self, dial: Dial, connection: socket.socket | None, code: int) -> None:
         if connection:
             connection.close()
         error = OSError(code, os.strerror(code))
         self._failures.append(error)
         self._next_start = 0
-        self._log.end_dial(number, time.perf_counter_ns(), reason_of(error).lower())
+        dial.ended, dial.error = time.perf_counter_ns(), reason_of(error).lower()
 
 
 class Tcp(Hop):
@@ -5344,7 +5331,7 @@ class Tcp(Hop):
         self._spare: dict[int, socket.socket] = {}
         self._stream = SocketStream(self.log)
         self._race = Race(self.log, self._spare, self.options.interface)
-        self._winner = 0  # the number of its attempt
+        self._winner: Dial  # the attempt that connected first
         self.asks_resolver = known_address(*self.place, self.options) is None
 
     def prepare(self) -> None:
@@ -5372,11 +5359,9 @@ class Tcp(Hop):
     def note_opened(self, departed: int) -> int:
         """Note the outcome of the race; return when the SYN-ACK came."""
         connection = self._stream.socket
-        begun, peer, *_ = self.log.dials[self._winner]
         info = read_tcp_info(connection)
-        answered = syn_ack_at(info, begun, self._race.noticed)
-        self.log.end_dial(self._winner, answered)
-        self.log.connected = Connected(answered, connection, peer, connection.getsockname()[0])
+        answered = self._winner.ended = syn_ack_at(info, self._winner.begun, self._race.noticed)
+        self.log.connected = Connected(answered, connection, self._winner.peer, connection.getsockname()[0])
         self.log.tcp_info = {"connected": info}
         self._race.end()
         return answered
@@ -5423,7 +5408,7 @@ class Unix(Hop):
         self._stream = SocketStream(self.log, timestamps=False)
 
     def open(self, below: Stream) -> Stream:
-        self.log.dials = (Dial(time.perf_counter_ns(), None, None, None),)
+        self.log.dials.append(Dial(time.perf_counter_ns(), None))
         self._stream.socket = make_socket(socket.AF_UNIX)
         self.log.sockets.append(self._stream.socket)
         self._stream.socket.connect(self._path)
@@ -5431,7 +5416,7 @@ class Unix(Hop):
         return self._stream
 
     def note_opened(self, departed: int) -> int:
-        self.log.end_dial(0, self.opened_at)
+        self.log.dials[0].ended = self.opened_at
         self.log.connected = Connected(self.opened_at, self._stream.socket, None, None)
         return self.opened_at
 
@@ -5676,7 +5661,7 @@ class Way:
             # instead of 0.004, and wait 0.092 instead of 0.023.
             departed = self._stream.begin(above.to_send)
             answered = hop.note_opened(departed)
-            self._log.opened += ((answered, departed),)
+            self._log.opened.append((answered, departed))
 
     @property
     def _exchange(self) -> Exchange:

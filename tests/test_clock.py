@@ -37,8 +37,8 @@ def way(hops=("connect", "tls"), instants=(0, 10, 30, 60, 100, 150)):
     first_byte, done = map(at, instants[-2:])
     return [
         ("start", start),
-        ("dials", (tool.Dial(dialling, PEERS[0], None, None),)),
-        ("dials", (tool.Dial(dialling, PEERS[0], opened[0], None),)),
+        ("dials", [tool.Dial(dialling, PEERS[0])]),
+        ("dials", [tool.Dial(dialling, PEERS[0], opened[0])]),
         *(("opened", tuple((each, each) for each in opened[:count])) for count in range(1, len(hops) + 1)),
         ("sent", opened[-1] + 5 * US),
         ("first_byte", first_byte),
