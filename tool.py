@@ -6195,7 +6195,6 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[Chain], None
 # 24a. Statistics. Steps -> what they have in common: pure functions of whole microseconds. A statistic is
 #      None where there are too few values. No mean and no deviation: one slow run moves them at will.
 LEAST_GOOD_RUNS = 8  # fewer good runs cannot tell what is usual
-SLOW_MADS = 14.826  # above the median: ten standard deviations of a normal distribution, as hyperfine has it
 
 
 def to_ms(us: float | None) -> float | None:
@@ -6207,12 +6206,6 @@ def median(values: Iterable[float]) -> float:
     """Return the middle of one value or more; of an even number the mean of the two in the middle."""
     ordered = sorted(values)
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
-
-
-def spread(values: Sequence[float]) -> float:
-    """Return the median distance of values from their median."""
-    middle = median(values)
-    return median(abs(value - middle) for value in values)
 
 
 def nearest_rank(ordered: Sequence[Thing], percent: int) -> Thing:
@@ -6278,12 +6271,11 @@ def gather_findings(steps: Iterable[Step]) -> tuple[tuple[Finding, list[tuple[in
 
 
 LEAST_SLOW_US = 5_000  # above the median: less is not called slow
-GROUP_RUNS, LEAST_RUNS, GROUP_SHARE = 20, 5, 0.15  # of two groups: least runs in all, and of each one
-GROUP_MADS = 3  # the gap between two groups is wider than so many of their spreads
-RHYTHM_STREAKS, RHYTHM_RISK = 4, 0.003  # streaks at the least; how often chance may make them regular
-FAR_TIMES = 4  # slow runs fall apart where some are slower than the rest of them by so many times as much
-MOST, FEW = 0.9, 0.1  # a field or finding goes with some runs: most of them have it, few others
-LEAD_RISK = 1e-4  # how often chance may part the runs so clearly by such a field
+LEAST_USUAL, USUAL_SHARE = 5, 0.25  # the others of slow runs: how many they are, and of all, at the least
+QUICK_TIMES, FAR_TIMES = 5, 3  # slow: so many times what p10 is below the median, and the limit above it
+MOST, FEW = 0.9, 0.1  # what goes with some runs: most of them have it, few others
+RHYTHM_STREAKS, UNEVEN = 5, 0.2  # streaks at the least; by what part the times between them may differ
+LEAD_RISK = 1e-4  # how often chance may part the runs so clearly by a trait
 MAX_TRAITS, MAX_TRAIT = 16, 40  # short fields of a response; characters of a name, and of a value
 # Fields of each answer, of a status, or of a body: none of them tells where an answer came from.
 ABOUT_AN_ANSWER = (
@@ -6307,22 +6299,20 @@ class Companion(NamedTuple):
         return f"{self.name}: {self.value}"
 
 
-class Rhythm(NamedTuple):
-    """How often a streak begins: every so many runs (None where the number varies), every so many us."""
+class Pattern(NamedTuple):
+    """When runs came: a streak of them every so many runs, or about every so many us; or from one run on."""
 
-    every_runs: int | None
-    every_us: float
-    odd: Step | None = None  # a run that came besides
+    every_runs: int | None = None
+    every_us: float = 0
+    since: Step | None = None
 
 
 class Slow(NamedTuple):
-    """The slow runs of a series, by their steps; a streak is those that came one after the other."""
+    """Slow runs of a series, by their steps; of those that are slow by less, a second set may be made."""
 
     runs: Sequence[Step]
-    besides: Sequence[Step]  # slow ones of another kind: nearer to the usual ones, or a single one far above
     others: Sequence[Step]
-    streaks: Sequence[Sequence[Step]]
-    rhythm: Rhythm | None
+    pattern: Pattern | None
     companion: Companion | None
 
 
@@ -6345,20 +6335,19 @@ def traits_of(step: Step) -> dict[str, str]:
     traits = {name.lower(): decode(value) for name, value in short}
     if step.good:  # an error page has a size of its own
         traits["body size"] = size_text(step.body_bytes)
+    if step.network.rtt_us is not None:
+        doubled = 1 << (step.network.rtt_us // 1000).bit_length()
+        traits["round trip"] = f"{doubled // 2} to {doubled} ms"
     return {**traits, **step.facts, **({"family": family_of(ip)} if ip else {})}
 
 
 def chance_of_parting(having: int, others_having: int, these: int, others: int) -> float:
-    """Return how often chance gives a trait that so many runs have to so many of `these`, or to more of them:
-    the upper tail of a hypergeometric distribution.
+    """Return how often chance gives a trait to so many of `these`, or to more, at the most: by the first term
+    of a hypergeometric distribution's tail, which falls.
     """
-    every, holders = these + others, having + others_having
-    ratio = tail = 1.0
-    for count in range(having, min(these, holders)):
-        ratio *= (holders - count) * (these - count) / ((count + 1) * (every - holders - these + count + 1))
-        tail += ratio
+    holders, every = having + others_having, these + others
     ways = math.comb(holders, having) * math.comb(every - holders, these - having)
-    return tail * (ways / math.comb(every, these))
+    return ways * (1 + these - having) / math.comb(every, these)
 
 
 class Counted(NamedTuple):
@@ -6405,84 +6394,71 @@ def streaks_of(steps: Iterable[Step]) -> list[list[Step]]:
     return streaks
 
 
-def gaps_between(streaks: Sequence[Sequence[Step]]) -> list[int]:
-    """Return how many runs lie from the beginning of each streak to that of the next."""
-    rounds = [streak[0].turn.round for streak in streaks]
-    return [after - before for before, after in zip(rounds, rounds[1:])]
-
-
-def rhythm_of(streaks: Sequence[Sequence[Step]], count: int, risk: float) -> Rhythm | None:
-    """Return the rhythm of streaks in `count` runs if chance alone makes one no more often than `risk`."""
-    starts, gaps = [streak[0] for streak in streaks], gaps_between(streaks)
-    if len(streaks) < RHYTHM_STREAKS or max(gaps) > 1.5 * min(gaps):
-        return None
-    rest, width = 1 - len(streaks) / count, max(gaps) - min(gaps) + 1
-    # With this chance, summed over m >= 2, all gaps lie in the window of `width` that begins at m: one gap
-    # lies there with the chance rest^(m-1) * (1 - rest^width).
-    if (rest * (1 - rest**width)) ** len(gaps) / (1 - rest ** len(gaps)) > risk:
-        return None
-    times = [after.started_at - before.started_at for before, after in zip(starts, starts[1:])]
-    us = median(each.total_seconds() * 1e6 for each in times)
-    return Rhythm(gaps[0] if width == 1 else None, us)
-
-
-def find_rhythm(streaks: Sequence[Sequence[Step]], count: int) -> Rhythm | None:
-    """Return the rhythm of all streaks; or, where that is exact, of all without a single run that chance put
-    among them or just before one. That begins the first streak or the last, or one beside the smallest gap: a
-    run within a gap makes two smaller ones of it.
+def find_rhythm(starts: Sequence[Step], others: Sequence[Step]) -> Pattern | None:
+    """Return how far apart streaks begin. Every n-th run: nearly all of such runs begin one, and nearly all
+    streaks begin there. Else about every t seconds, if they are always as far apart.
     """
-    found, gaps = rhythm_of(streaks, count, RHYTHM_RISK), gaps_between(streaks)
-    if not gaps or (found and found.every_runs):
-        return found
-    least = gaps.index(min(gaps))
-    for index in sorted({0, least, least + 1, len(gaps)}):
-        odd, *others = streaks[index]
-        rest = [*streaks[:index], *([others] if others else []), *streaks[index + 1 :]]
-        part = rhythm_of(rest, count, RHYTHM_RISK / len(streaks))
-        if part and (part.every_runs or not found):
-            return part._replace(odd=odd)
-    return found
+    if len(starts) < RHYTHM_STREAKS:
+        return None
+    rounds, us = [step.turn.round for step in starts], datetime.timedelta(microseconds=1)
+    between = [step.turn.round for step in others if rounds[0] < step.turn.round < rounds[-1]]
+    whole, runs = (starts[-1].started_at - starts[0].started_at) / us, rounds[-1] - rounds[0]
+    for every in range(2, runs // (RHYTHM_STREAKS - 1) + 1):
+        place, having = collections.Counter(number % every for number in rounds).most_common(1)[0]
+        without = sum(number % every == place for number in between)
+        if having >= MOST * len(rounds) and without <= FEW * having:
+            return Pattern(every, whole * every / runs)
+    gaps = ((after.started_at - before.started_at) / us for before, after in zip(starts, starts[1:]))
+    apart = whole / (len(starts) - 1)
+    even = len(between) >= 2 * len(starts) and all(abs(gap - apart) <= UNEVEN * apart for gap in gaps)
+    return Pattern(None, apart) if even else None
 
 
-def split_slow(runs: Sequence[Step], usual: float, count: int) -> tuple[Sequence[Step], Sequence[Step]]:
-    """Part slow runs where they fall apart: those that are told, the far ones, and the rest of them. A single
-    far one is the rest where the others have a rhythm.
+def find_pattern(these: Sequence[Step], others: Sequence[Step]) -> Pattern | None:
+    """Return from which run of a series on nearly all are these, and hardly any before; else their rhythm.
+    Runs that are neither these nor the others end no streak.
     """
-    ordered = sorted(times_of("total", runs))
-    gaps = [((after - usual) / (before - usual), after) for before, after in zip(ordered, ordered[1:])]
-    times, least = max(gaps, default=(0, 0))
-    if times < FAR_TIMES:
-        return runs, []
-    far = [step for step in runs if step.timing.total >= least]
-    near = [step for step in runs if step.timing.total < least]
-    single = len(far) == 1 and find_rhythm(streaks_of(near), count)
-    return (near, far) if single else (far, near)
+    wanted = {step.turn.round for step in these}
+    runs = sorted((*these, *others), key=lambda step: step.turn.round)
+    sums = list(accumulate(1 if step.turn.round in wanted else -1 for step in reversed(runs)))
+    count = sums.index(max(sums)) + 1  # from the end on, of the runs that part these from the others best
+    late = (count + max(sums)) // 2
+    if late >= max(LEAST_USUAL, MOST * count) and len(these) - late <= FEW * len(runs) and count < len(runs):
+        return Pattern(since=runs[-count])
+    parted = groupby(runs, key=lambda step: step.turn.round in wanted)
+    return find_rhythm([next(streak) for is_one, streak in parted if is_one], others)
+
+
+def slow_above(steps: Sequence[Step]) -> float:
+    """Return the total above which steps are slow: the next one is far above the median of those up to it,
+    beside what p10 is below that, and what the limit is above it. Of several limits it is the highest.
+    """
+    ordered, limit = sorted(times_of("total", steps)), math.inf
+    least = max(LEAST_USUAL, math.ceil(USUAL_SHARE * len(ordered)))
+    for count in range(least, len(ordered) if len(ordered) >= LEAST_GOOD_RUNS else 0):
+        below, following = ordered[:count], ordered[count]
+        quick, usual = nearest_rank(below, 10), nearest_rank(below, 50)
+        far = max(LEAST_SLOW_US, QUICK_TIMES * (usual - quick), FAR_TIMES * (below[-1] - usual))
+        if following - usual > far:
+            limit = below[-1]
+    return limit
 
 
 def find_slow(steps: Sequence[Step]) -> Slow | None:
-    """Return the runs far above the median, or else those above a gap that is wide enough for two groups."""
-    ordered = sorted(times_of("total", steps))
-    if len(ordered) < LEAST_GOOD_RUNS:
+    """Return the slow ones of steps, with what is known of them, None where none is slow."""
+    limit = slow_above(steps)
+    runs, others = ([step for step in steps if (step.timing.total > limit) == slow] for slow in (True, False))
+    if not runs:
         return None
-    limit = median(ordered) + max(LEAST_SLOW_US, SLOW_MADS * spread(ordered))
-    least = max(LEAST_RUNS, math.ceil(GROUP_SHARE * len(ordered)))
-    if ordered[-1] <= limit:
-        if len(ordered) < GROUP_RUNS:
-            return None
-        counts = range(least, len(ordered) - least + 1)  # of the values below the gap
-        gap, below = max((ordered[count] - ordered[count - 1], count) for count in counts)
-        if gap <= max(LEAST_SLOW_US, GROUP_MADS * max(spread(ordered[:below]), spread(ordered[below:]))):
-            return None
-        limit = ordered[below - 1]
-    others = [step for step in steps if step.timing.total <= limit]
-    slow = [step for step in steps if step.timing.total > limit]
-    runs, besides = split_slow(slow, median(times_of("total", others)), len(steps))
-    rounds = {step.turn.round for step in runs}
-    # Streaks with no good run between them count as one: what lies there may have been slow too.
-    parted = groupby(steps, key=lambda step: step.turn.round in rounds)
-    rhythm = find_rhythm([list(streak) for is_slow, streak in parted if is_slow], len(steps))
-    companion = find_companion(count_traits(runs), count_traits(others))
-    return Slow(runs, besides, others, streaks_of(runs), rhythm, companion)
+    first, last = runs[0].turn.round, runs[-1].turn.round
+    between = [step for step in others if first < step.turn.round < last]
+    these = count_traits(runs)
+    companion = find_companion(these, count_traits(between)) or find_companion(these, count_traits(others))
+    return Slow(runs, others, find_pattern(runs, others), companion)
+
+
+def is_starved(step: Step) -> bool:
+    return any(finding.id == "starved" for finding in step.findings)
 
 
 class Summary:
@@ -6508,14 +6484,17 @@ class Summary:
         codes = sorted(group_by(lambda step: step.status, self.answered).items())
         self.statuses = {code: (len(alike), median(times_of("total", alike))) for code, alike in codes}
         self.outcomes = [*map(str, self.statuses), *["ERROR"] * (self.failed > 0)]
+        self.starved = sum(map(is_starved, self.used))
         self.findings = gather_findings(self.used or steps)
         refused = filter(None, (step.network.reuse_refused for step in steps))
         self.refused = collections.Counter(refused)  # reasons
         self.distributions = {key: measure_distribution(times_of(key, self.used)) for key in STAT_KEYS}
 
     @cached_property
-    def slow(self) -> Slow | None:
-        return None if self.none_good else find_slow(self.used)
+    def slow(self) -> list[Slow]:
+        """Return the slow runs, and those that are slow by less; starved ones are left out."""
+        first = None if self.none_good else find_slow([step for step in self.used if not is_starved(step)])
+        return [each for each in (first, first and find_slow(first.others)) if each]
 
     @cached_property
     def companions(self) -> dict[int | None, Companion | None]:
@@ -7910,19 +7889,21 @@ def companion_document(companion: Companion | None) -> dict[str, Any] | None:
     return {"name": companion.name, "value": companion.value, **counts}
 
 
-def slow_document(slow: Slow | None) -> dict[str, Any] | None:
-    if slow is None:
+def pattern_document(pattern: Pattern | None) -> dict[str, Any] | None:
+    if pattern is None:
         return None
-    pattern: dict[str, Any] | None = None
-    if slow.rhythm and slow.rhythm.every_runs:
-        pattern = {"every_runs": slow.rhythm.every_runs}
-    elif slow.rhythm:
-        pattern = {"every_s": round(slow.rhythm.every_us / 1e6, 3)}
+    if pattern.since:
+        return {"from_run": pattern.since.turn.number}
+    every = pattern.every_runs
+    return {"every_runs": every} if every else {"every_s": round(pattern.every_us / 1e6, 3)}
+
+
+def slow_document(slow: Slow) -> dict[str, Any]:
     return {
         "runs": [step.turn.number for step in slow.runs],
         "median_ms": to_ms(median(times_of("total", slow.runs))),
         "others_ms": to_ms(median(times_of("total", slow.others))),
-        "pattern": pattern,
+        "pattern": pattern_document(slow.pattern),
         "goes_with": companion_document(slow.companion),
     }
 
@@ -7948,7 +7929,8 @@ def statistics_document(summary: Summary) -> dict[str, Any]:
             for status, (count, middle) in summary.statuses.items()
         },
         **{f"{key}_ms": distribution_document(each) for key, each in summary.distributions.items()},
-        "slow": slow_document(summary.slow),
+        "starved": summary.starved,
+        "slow": list(map(slow_document, summary.slow)),
     }
 
 
@@ -8900,20 +8882,22 @@ def streak_text(streak: Sequence[Step]) -> str:
     return f"{first}-{last}" if len(streak) > 1 else str(first)
 
 
-def rhythm_text(rhythm: Rhythm, noun: str) -> str:
-    number, apart = rhythm.every_runs, length_text(rhythm.every_us)
-    text = f"about every {apart}"
-    if number:
-        ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-        text = f"every {number}{ending} {noun}, {apart} apart"
-    return f"{text}, but for {noun} {rhythm.odd.turn.round}" if rhythm.odd else text
+def pattern_text(pattern: Pattern, noun: str) -> str:
+    """Say when runs came."""
+    number, apart, since = pattern.every_runs, length_text(pattern.every_us), pattern.since
+    if since:
+        return f"from {noun} {since.turn.round}, {clock_text(since.started_at)}, on"
+    if number is None:
+        return f"about every {apart}"
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"every {number}{ending} {noun}, {apart} apart"
 
 
 def when_text(slow: Slow, summary: Summary) -> str | None:
-    """Say in what rhythm slow runs came, or when the only streak of them was."""
-    streak, *others = slow.streaks
-    if slow.rhythm:
-        return rhythm_text(slow.rhythm, "run")
+    """Say in what pattern slow runs came, or when the only streak of them was."""
+    if slow.pattern:
+        return pattern_text(slow.pattern, "run")
+    streak, *others = streaks_of(slow.runs)
     if others:
         return None
     begin, end = (clock_text(step.started_at) for step in (streak[0], streak[-1]))
@@ -8921,15 +8905,6 @@ def when_text(slow: Slow, summary: Summary) -> str | None:
         cold = "the first run alone: it may have met what was cold (names, caches, routes)"
         return cold if streak[0].turn.round == 1 else f"at {begin}"
     return f"from {begin} to {'the end' if streak[-1] is summary.used[-1] else end}"
-
-
-def common_finding(slow: Slow) -> Finding | None:
-    """Return the costliest finding that nearly all slow runs have and hardly any of the others."""
-    others = collections.Counter(finding.id for step in slow.others for finding in step.findings)
-    for finding, costs in gather_findings(slow.runs):
-        if len(costs) >= MOST * len(slow.runs) and others[finding.id] <= FEW * len(slow.others):
-            return finding
-    return None
 
 
 def several_text(ordered: Sequence[int]) -> str:
@@ -8946,27 +8921,28 @@ def large_parts(sizes: Mapping[str, float], whole: float) -> list[str]:
     return sorted(large, key=lambda phase: -abs(sizes[phase]))[:2]
 
 
-def slow_rows(slow: Slow, summary: Summary, why: Finding | None) -> Iterator[Row]:
+def why_text(slow: Slow) -> str | None:
+    """Name the phase whose median grew most, if that is a good part of what the slow runs took longer."""
+    grown = {}
+    for key in (*PHASES, "total"):
+        values = [times_of(key, part) for part in (slow.runs, slow.others)]
+        grown[key] = median(values[0]) - median(values[1]) if all(values) else 0
+    phases = large_parts(grown, grown["total"])[:1]
+    return f"{whole_ms(grown[phases[0]])} ms more {phases[0]}" if phases else None
+
+
+def slow_rows(summary: Summary) -> Iterator[Row]:
     """Say which runs are slow, and where it is known when they come, what goes with them, and why."""
-    totals = sorted(times_of("total", slow.runs))
-    # A time that a run had: the median of an even number may lie between two kinds of slow.
-    own, usual = (nearest_rank(each, 50) for each in (totals, sorted(times_of("total", slow.others))))
-    counts = f"{len(slow.runs)} of {plural(len(summary.used), 'run')}"
-    listed = list_first(list(map(streak_text, slow.streaks)))
-    words = f"{counts}, {several_text(totals)}, the others {whole_ms(usual)}: run {listed}"
-    yield "Slow", Span(words, "slow")
-    sizes = {}
-    for phase in PHASES:
-        values = [sorted(times_of(phase, part)) for part in (slow.runs, slow.others)]
-        sizes[phase] = nearest_rank(values[0], 50) - nearest_rank(values[1], 50) if all(values) else 0
-    parts = [f"{phase} {whole_ms(sizes[phase])}" for phase in large_parts(sizes, own - usual)]
-    excess = f"most of it {' and '.join(parts)} ms" if parts else None
-    companion, besides = slow.companion and companion_text(slow.companion), None
-    if slow.besides:
-        most = whole_ms(max(times_of("total", slow.besides)) - usual)
-        besides = f"also slower: {plural(len(slow.besides), 'other')} by up to {most} ms"
-    for text in (when_text(slow, summary), companion, why.text if why else excess, besides):
-        if text:
+    aside = f" ({plural(summary.starved, 'starved one')} aside)" if summary.starved else ""
+    for label, slow in zip(("Slow", "Also slow"), summary.slow):
+        counts = f"{len(slow.runs)} of {plural(len(slow.runs) + len(slow.others), 'run')}{aside}"
+        usual, listed = median(times_of("total", slow.others)), map(streak_text, streaks_of(slow.runs))
+        words = (
+            f"{counts}, {several_text(sorted(times_of('total', slow.runs)))}, the others {whole_ms(usual)}"
+        )
+        yield label, Span(f"{words}: run {list_first(list(listed))}", "slow")
+        companion = slow.companion and companion_text(slow.companion)
+        for text in filter(None, (when_text(slow, summary), companion, why_text(slow))):
             yield "", text
 
 
@@ -8980,13 +8956,9 @@ def often_text(costs: Sequence[tuple[int, int]], summary: Summary, report: Repor
 
 def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
     """Say what is odd about a step of a series, and what its times mean."""
-    slow, why = summary.slow, None
-    if slow:
-        why = common_finding(slow)
-        yield from slow_rows(slow, summary, why)
+    yield from slow_rows(summary)
     yield from reuse_rows(summary)
-    told = [each for each in summary.findings if each[0].id != (why and why.id)]
-    for finding, costs in told[:SHOWN_FINDINGS]:
+    for finding, costs in summary.findings[:SHOWN_FINDINGS]:
         yield reading_row(finding, often_text(costs, summary, report))
 
 
@@ -9051,9 +9023,9 @@ def not_good_rows(report: Report) -> Iterator[Row]:
             name = f"{variant}: " if variant else ""
             counts = f"{name}{len(bad)} of {plural(len(steps), noun)}"
             yield "Not good", Span(f"{counts}: {noun} {not_good_text(steps)}{advice}", "bad")
-            rhythm = find_rhythm(streaks_of(bad), len(steps))
-            if rhythm:
-                yield "", rhythm_text(rhythm, noun)
+            pattern = find_pattern(bad, good)
+            if pattern:
+                yield "", pattern_text(pattern, noun)
             companion = find_companion(count_traits(bad), count_traits(good))
             if companion:
                 yield "", companion_text(companion)

@@ -1,5 +1,5 @@
 """What is concluded of slow runs: how often is a rhythm named where there is none, and found where there is
-one; how often are the far ones told where some are slow by little; and how often is there a lead.
+one; how often is each of two causes told; and how often is there a lead.
 
 The program's own functions are fed with series whose slow runs were drawn from fixed seeds. All in percent.
 """
@@ -15,17 +15,12 @@ import common
 
 sys.path.append(str(common.ROOT / "tests"))
 from inside import tool
-from samples import sample
+from samples import TWO_CAUSES, drawn, told_of_slow
 
 COUNTS = (12, 16, 20, 24, 30, 50, 70, 100, 200)
 FEWER = (20, 30, 50, 100, 200)
 INTERVAL = 0.15  # seconds, of a series that meets a server that stands still for 0.3 s every 2 s
 Draw = Callable[[random.Random, int], list[float]]
-
-
-def steps_of(times: list[float]) -> list[Any]:
-    """Return the steps of a series that took these times (ms)."""
-    return [sample(run, round(1000 * time)) for run, time in enumerate(times, 1)]
 
 
 def slow_where(is_slow: Callable[[random.Random, int], bool]) -> Draw:
@@ -65,45 +60,10 @@ SOME: dict[str, Draw] = {
 }
 
 
-def placed(kind: str, chance: random.Random, count: int) -> list[int]:
-    """Draw which runs are slow: at random, each fourth, each fourth and one more, or one row."""
-    if kind == "random":
-        return sorted(chance.sample(range(count), max(2, count // 10)))
-    if kind == "a row":
-        first = chance.randrange(count - count // 8)
-        return list(range(first, first + max(2, count // 8)))
-    every = list(range(chance.randrange(4), count, 4))
-    others = [run for run in range(count) if run not in every]
-    return every if kind == "each 4th" else sorted([*every, chance.choice(others)])
-
-
-KINDS = ("random", "each 4th", "each 4th and one", "a row")
-
-
-def two_tails(far: str, near: str, chance: random.Random, count: int) -> tuple[list[float], set[int]]:
-    """Draw the times of a series with some runs that are slow by some 500 ms, and others by some 12."""
-    slow = set(placed(far, chance, count))
-    little = set(placed(near, chance, count)) - slow
-    times = [chance.gauss(20, 0.3) for _ in range(count)]
-    for run in range(count):
-        times[run] += chance.gauss(500, 40) if run in slow else 0
-        times[run] += chance.uniform(9, 14) if run in little else 0
-    return times, slow
-
-
-def tails_row(far: str, near: str, rounds: int) -> list[str]:
-    """Count how often exactly the far ones were told, with a time that one of them had, and their rhythm."""
-    row = [f"far: {far}, near: {near}"]
-    for count in FEWER:
-        chance, found = random.Random(f"{far} {near} {count}"), 0
-        for _ in range(rounds):
-            times, slow = two_tails(far, near, chance, count)
-            told = tool.find_slow(steps_of(times))
-            runs = {step.turn.number - 1 for step in told.runs} if told else set()
-            right = runs == slow and (bool(told.rhythm) or not far.startswith("each"))
-            found += right
-        row.append(f"{100 * found / rounds:.1f}")
-    return row
+def causes_row(draw: Callable[[random.Random], list[Any]], rounds: int) -> list[str]:
+    """Count how often each of two causes was told."""
+    told = [told_of_slow(draw(random.Random(f"{draw.__name__} {number}"))) for number in range(rounds)]
+    return [draw.__name__, f"{100 * sum(each >= TWO_CAUSES[draw] for each in told) / rounds:.1f}"]
 
 
 def lead_row(name: str, held: float, fields: int, rounds: int) -> list[str]:
@@ -114,31 +74,26 @@ def lead_row(name: str, held: float, fields: int, rounds: int) -> list[str]:
     for count in FEWER:
         chance, found = random.Random(f"{name} {count}"), 0
         for _ in range(rounds):
-            steps = steps_of([20.0] * count)
-            slow = set(chance.sample(range(count), count // 5))
-            for run, step in enumerate(steps):
-                values = [
-                    (f"x-{each}", str(chance.randrange(2 + each % 3)).encode()) for each in range(fields)
-                ]
+            slow, shown = set(chance.sample(range(count), count // 5)), []
+            for run in range(count):
+                shown.append([(f"x-{each}", str(chance.randrange(2 + each % 3))) for each in range(fields)])
                 if held:
                     has = chance.random() < held if run in slow else chance.random() > held
-                    values.append(("x-backend", b"c" if has else b"a"))
-                steps[run] = step._replace(response=step.response._replace(headers=tuple(values)))
-            parts = [[step for run, step in enumerate(steps) if (run in slow) == wanted] for wanted in (1, 0)]
-            lead = tool.find_companion(*map(tool.count_traits, parts))
-            found += lead is not None and (not held or lead.name == "x-backend")
+                    shown[run].append(("x-backend", "c" if has else "a"))
+            steps = drawn([220 if run in slow else 20 for run in range(count)], shown)
+            leads = [each.companion for each in tool.Summary(steps).slow if each.companion]
+            found += any(not held or lead.name == "x-backend" for lead in leads)
         row.append(f"{100 * found / rounds:.2f}")
     return row
 
 
 def main() -> None:
     options = common.parse_arguments(
-        "How often a rhythm, two tails and leads are named where there are none, and found where there are.",
+        "How often a rhythm and leads are named where there are none, and found where there are.",
         1000,
         sys.executable,
     )
-    some = [tails_row(far, near, options.rounds) for far in KINDS for near in KINDS]
-    common.print_table(["told exactly", *map(str, FEWER)], some)
+    common.print_table(["both told", ""], [causes_row(draw, options.rounds) for draw in TWO_CAUSES])
     leads = [("no lead, 3 fields", 0.0, 3), ("no lead, 12 fields", 0.0, 12)]
     leads += [("a lead, 100 %, 6 fields", 1.0, 6), ("a lead, 97 %, 6 fields", 0.97, 6)]
     common.print_table(["leads", *map(str, FEWER)], [lead_row(*each, options.rounds) for each in leads])
@@ -148,8 +103,8 @@ def main() -> None:
         for count in COUNTS:
             chance, named = random.Random(f"{name} {count}"), 0
             for _ in range(options.rounds):
-                slow = tool.find_slow(steps_of(draw(chance, count)))
-                named += bool(slow and slow.rhythm)
+                patterns = (slow.pattern for slow in tool.Summary(drawn(draw(chance, count))).slow)
+                named += any(pattern and not pattern.since for pattern in patterns)
             row.append(f"{100 * named / options.rounds:.2f}")
         rows.append(row)
     common.print_table(["slow runs", *map(str, COUNTS)], rows)
