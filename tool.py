@@ -5695,15 +5695,18 @@ class Way:
         else:
             found = stage.explain(error)
         if log.first_byte is None and not isinstance(error, (NetworkError, ssl.SSLError)):
-            happened = log.tls.tap.happened if log.tls else ()
-            late = time.perf_counter_ns() - log.start > IDLE_RACE_NS
-            if log.kept and getattr(error, "errno", 0) == errno.ETIMEDOUT:
-                found.kind, found.hint = "protocol", FORGOTTEN_HINT.format(log.idle / 1e9)
-            elif log.kept and not late:
-                found.kind, found.hint = "protocol", KEPT_HINT
-            elif "wanted" in happened and "sent" not in happened:
-                found.hint = f"The server asked for a client certificate, and got none (--cert). {found.hint}"
+            self._explain_break(found, getattr(error, "errno", 0))
         return stage.blame(found)
+
+    def _explain_break(self, found: NetworkError, code: int) -> None:
+        """Say why a connection may have broken before an answer came: idle, or without a certificate."""
+        log, happened = self._log, self._log.tls.tap.happened if self._log.tls else ()
+        if log.kept and code == errno.ETIMEDOUT:
+            found.kind, found.hint = "protocol", FORGOTTEN_HINT.format(log.idle / 1e9)
+        elif log.kept and time.perf_counter_ns() - log.start <= IDLE_RACE_NS:
+            found.kind, found.hint = "protocol", KEPT_HINT
+        elif "wanted" in happened and "sent" not in happened:
+            found.hint = f"The server asked for a client certificate, and got none (--cert). {found.hint}"
 
     def _stuck(self) -> NetworkError:
         """Say what this way was waiting for when the time of -m was over."""
