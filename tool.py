@@ -2719,10 +2719,8 @@ class Connected(NamedTuple):
 
 
 def start_of_wait(answered: int, departed: int) -> int:
-    """Return the instant that ends the phase before the wait, and begins the wait.
-
-    The phase should end when the other side's answer came (`answered`), and the wait should start when the
-    request left (`departed`). Between the two this program was woken up: each phase bears half of that, the
+    """Return the instant that ends the phase before the wait, and begins the wait. Between the answer that
+    ends the phase and the request that leaves this program was woken up: each phase bears half of that, the
     wait at most half of a usual wake-up, so that the server is not blamed for a machine short of CPUs.
     """
     # Device "the wake-up is divided between connect and wait": without it, wait is 0.202 ms off instead of
@@ -2811,7 +2809,6 @@ class Log:
         self.expected = expected  # statuses: of the body of another one the beginning is kept
         self.hop_phases: tuple[str, ...] = ()  # the phase that each hop belongs to, in the order of opening
         self.asks_resolver = False  # a resolver is asked
-        self.hop_looking_up = 0  # the number of the hop that asks it
         self.peers: Sequence[Peer] = ()  # the addresses of the first hop
         self.canonical_name: str | None = None  # what the resolver calls the owner of the newest addresses
         self.started_at = wall_clock()  # when the step began, and then when its clock did
@@ -2876,13 +2873,6 @@ class Log:
         """Tell whether the answer came before this request could leave: then it answers another request."""
         first = self.first_byte
         return self.kept and first is not None and first < self.start - 2 * CLOCK_ERROR_NS
-
-    @property
-    def hop(self) -> int:
-        """Return the number of the hop under way, `len(hop_phases)` when all are open."""
-        if self.kept:
-            return len(self.hop_phases)
-        return len(self.opened) if self.dials else self.hop_looking_up
 
     def _opened(self, count: int) -> int | None:
         """Return when the first `count` hops were open; when all are, the wait begins: `start_of_wait`."""
@@ -3777,10 +3767,9 @@ def arrival_of(ancillary: Iterable[tuple[int, int, bytes]]) -> int:
 
 
 class SocketStream(Stream):
-    """A connected socket. Its time of arrival is the kernel's receive timestamp where there is one, so that
-    the server is not blamed for a process that was not running.
-
-    Without `timestamps` nothing is taken but data: over a unix socket the other side could send open files.
+    """A connected socket. Its time of arrival is the kernel's, where there is one: the server is not blamed
+    for a process that was not running. Without `timestamps` nothing is taken but data: over a unix socket the
+    other side could send open files.
     """
 
     def __init__(self, log: Log, timestamps: bool = True) -> None:
@@ -4273,21 +4262,19 @@ class Reader:
 
     def line(self, most: int) -> bytes:
         """Return a line without its end; raises NetworkError beyond `most`, EOFError with its beginning."""
-        parts = []
-        size = 0
+        kept = bytearray()
         while self.fill():
             stop = self._buffer.find(b"\n", self._at, self._end)
             whole = stop >= 0
             if not whole:
                 stop = self._end
-            parts.append(bytes(self._view[self._at : stop]))
-            size += len(parts[-1])
+            kept += self._view[self._at : stop]
             self._at = stop + whole
-            if size > most:
+            if len(kept) > most:
                 raise protocol_error(f"a line of the response is longer than {most} bytes")
             if whole:
-                return b"".join(parts).removesuffix(b"\r")
-        raise EOFError(b"".join(parts))
+                return bytes(kept.removesuffix(b"\r"))
+        raise EOFError(bytes(kept))
 
     def exactly(self, count: int) -> bytes:
         """Return the next bytes; raises EOFError when the stream ends before."""
@@ -5496,11 +5483,11 @@ class Tunnel(Hop):
 
     def open(self, below: Stream) -> Stream:
         """Ask for the tunnel, and read the proxy's answer."""
-        self.reader.stream = below
+        self.reader.stream, shown = below, f"the proxy {self.proxy.shown}"
         try:
             response = read_head(self.reader, Log())  # its first byte is not the target's
         except EOFError:
-            message = f"the proxy {self.proxy.shown} hung up without answering CONNECT"
+            message = f"{shown} hung up without answering CONNECT"
             raise NetworkError("proxy", message, PROXY_ADDRESS_HINT) from None
         if not 200 <= response.status < 300:
             hint = refusal_hint(response, proxy_authorization(self.request, self.proxy))
@@ -5508,9 +5495,8 @@ class Tunnel(Hop):
             for name in ("proxy-status", "x-squid-error", "location"):
                 said = response.get(name)
                 answer += f" ({name}: {foreign(said)})" if said else ""
-            raise NetworkError("proxy", f"the proxy {self.proxy.shown} refused the tunnel: {answer}", hint)
+            raise NetworkError("proxy", f"{shown} refused the tunnel: {answer}", hint)
         if self.reader.left:  # before anything was sent through it: the target cannot have spoken
-            shown = f"the proxy {self.proxy.shown}"
             message = f"{shown} answered CONNECT with a page of its own, as a web server would"
             hint = "That address most likely belongs to a web server: check host and port of the proxy."
             raise NetworkError("proxy", message, hint)
@@ -5525,7 +5511,7 @@ class Socks5(Hop):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.place = (self.request.url.host, self.request.url.port)
+        self.place = self.request.url.place
         self._target = self.place[0]  # the name or address that the proxy is asked for
         self._socks = optional("socks")
         self.asks_resolver = not self.proxy.kind.resolves and known_address(*self.place, self.options) is None
@@ -5590,6 +5576,7 @@ class Way:
             self._exchanges["h2"] = Http2Exchange(setup)
         self._log.asks_resolver = any(hop.asks_resolver for hop in self._hops)
         self._log.hop_phases = tuple(hop.phase for hop in self._hops)
+        self._under_way: Hop | Exchange = self._hops[0]
         for hop in self._hops:
             hop.prepare()
         if self._log.asks_resolver:
@@ -5628,15 +5615,18 @@ class Way:
         log = self._log
         try:
             if log.kept:
+                self._under_way = self._exchange
                 self._stream.begin(self._exchange.to_send)
             else:
-                self._look_up()
+                for hop in self._hops:  # all names before the first SYN, which ends dns
+                    self._under_way = hop
+                    hop.look_up()
                 if lookups_only:
                     log.stopped = time.perf_counter_ns()
                     return
                 self._open()
             log.keep_counters("sent")
-            log.exchange = self._exchange
+            self._under_way = log.exchange = self._exchange
             log.exchange.run(self._stream)
         except (NetworkError, OSError, EOFError, MemoryError) as error:  # ssl.SSLError is an OSError
             failed_at = time.perf_counter_ns()
@@ -5644,15 +5634,9 @@ class Way:
         except TimeIsOver:
             log.fail(self._stuck(), round(log.deadline.at))
 
-    def _look_up(self) -> None:
-        """Look up every name before the first SYN, which ends dns; with socks5 the target's is one."""
-        for number, hop in enumerate(self._hops):
-            if hop.asks_resolver:
-                self._log.hop_looking_up = number
-            hop.look_up()
-
     def _open(self) -> None:
         for number, hop in enumerate(self._hops, 1):
+            self._under_way = hop
             self._stream = hop.open(self._stream)
             above = self._exchange if number == len(self._hops) else self._hops[number]
             self._log.deadline.check(time.perf_counter_ns())
@@ -5669,13 +5653,6 @@ class Way:
         # An old OpenSSL lets a server choose a protocol that was not offered (RFC 7301 section 3.2).
         return self._exchanges.get(self._stream.alpn or "http/1.1", first)
 
-    @property
-    def _under_way(self) -> Hop | Exchange:
-        """Return the stage that the log has come to."""
-        if self._log.hop < len(self._hops):
-            return self._hops[self._log.hop]
-        return self._log.exchange or self._exchange
-
     def _explain(self, error: Exception) -> NetworkError:
         """Say what a failure means, in words of the stage that has failed."""
         refused, log = explain_refusal(error), self._log
@@ -5686,12 +5663,12 @@ class Way:
             found = error
         elif isinstance(error, ssl.SSLError):
             # Whichever stage was reading, a record fails in TLS: in the topmost layer so far.
-            *_, tls = (hop for hop in self._hops[: log.hop + 1] if isinstance(hop, Tls))
+            reached = len(self._hops) if log.kept else len(log.opened) + 1
+            *_, tls = (hop for hop in self._hops[:reached] if isinstance(hop, Tls))
             found = tls.explain(error)
-        elif isinstance(error, socket.gaierror):
-            hop, took = self._hops[log.hop], time.perf_counter_ns() - log.start
-            resolver = read_resolver(hop.options) or Resolver(())
-            found = explain_lookup(hop.place[0], hop.options, error, took / 1000, resolver)
+        elif isinstance(error, socket.gaierror) and isinstance(stage, Hop):
+            took, resolver = time.perf_counter_ns() - log.start, read_resolver(stage.options) or Resolver(())
+            found = explain_lookup(stage.place[0], stage.options, error, took / 1000, resolver)
         else:
             found = stage.explain(error)
         if log.first_byte is None and not isinstance(error, (NetworkError, ssl.SSLError)):
@@ -6055,17 +6032,14 @@ class ConnectionPool:
 
     def leave(self, current: CurrentStep, turn: Turn, way: Way | None) -> None:
         """Keep the connection of a step that is over if it can be kept, else close it."""
-        left: Way | str | None = None
+        key = (current.request.url.origin, turn.variant)
+        before, left = self._left.get(key), None
         if self._reuse:
-            key = (current.request.url.origin, turn.variant)
-            before, left = self._left.get(key), "the run before could not begin"
-            if way and current.log.start:
-                left = way.keep()
+            left = way.keep() if way and current.log.start else "the run before could not begin"
             self._left[key] = left
-            if isinstance(before, Way):
-                before.close()
-        if way and left is not way:
-            way.close()
+        for each in (before, way):
+            if isinstance(each, Way) and each is not left:
+                each.close()
 
     def close(self) -> None:
         for way in self._left.values():
@@ -6074,12 +6048,9 @@ class ConnectionPool:
 
 
 def nap_where_cpus_are_short() -> None:
-    """Have the kernel wake this thread on time from then on.
-
-    Linux runs a thread that has waited for its turn before one that has just had it (EEVDF, from 6.6 on).
-    After a start that is all computing, the first answers would be noticed a time slice late.
-    Device "naps before the clock": without it, where both cores are busy, the 95th percentile of connect is
-    2.22 ms off instead of 0.13.
+    """Have the kernel wake this thread on time from then on: after a start that is all computing Linux would
+    do so a time slice late (EEVDF, from 6.6 on). Device "naps before the clock": without it, where both cores
+    are busy, the 95th percentile of connect is 2.22 ms off instead of 0.13.
     """
     _, waited = cpu_times()
     if waited > SHORT_OF_CPU_NS:
