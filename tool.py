@@ -1803,6 +1803,47 @@ def read_ca_bundle(path: str | None, seconds: float) -> bytes | None:
     return b"\n".join(found)
 
 
+def check_pem_path(option: str, path: str) -> str:
+    """Return the path of a file that OpenSSL opens itself; raises UsageError unless it is a regular one."""
+    if os.path.isfile(path):
+        return path
+    before, colon, _ = path.partition(":")  # what follows it may be a password, as curl takes one
+    rest = ":…'; a password goes into a file: --key-password-file" if colon else "'"
+    raise UsageError(f"{option}: there is no regular file '{before}{rest}")
+
+
+def read_identity(args: SimpleNamespace, seconds: float) -> Identity | None:
+    """Return where the client certificate of --cert and its key are; raises UsageError."""
+    if args.cert is None:
+        return None
+    certificate = key = check_pem_path("--cert", args.cert)
+    if args.key is not None:
+        key = check_pem_path("--key", args.key)
+    password = b""
+    if args.key_password_file is not None:
+        lines = read_local("--key-password-file", args.key_password_file, seconds)
+        password = lines.partition(b"\n")[0].removesuffix(b"\r")
+    return Identity(certificate, key, password)
+
+
+def whole_characters(text: str) -> str:
+    """Return text of the command line or environment as UTF-8 can hold it; other bytes become U+FFFD."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def read_resource(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what traces are of: percent-encoded KEY=VALUE,…; raises UsageError that repeats none of it."""
+    resource, text = {"service.name": "httphases"}, environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    for entry in text.split(",") if text.strip() else ():
+        parts = (urllib.parse.unquote(whole_characters(part.strip())) for part in entry.partition("="))
+        key, equals, value = parts
+        if not key or not equals:
+            raise UsageError("OTEL_RESOURCE_ATTRIBUTES: expected KEY=VALUE,KEY=VALUE, percent-encoded")
+        resource[key] = value
+    service = environ.get("OTEL_SERVICE_NAME")
+    return {**resource, "service.name": whole_characters(service)} if service else resource
+
+
 # ---------------------------------------------------------------------------------------------------------
 # 8b. Secrets. What the user gave in confidence is masked in all that is printed and written.
 TORN = 6  # characters by which the beginning and the end of a secret are known where it is not whole
@@ -1965,52 +2006,7 @@ def find_secrets(sides: Iterable[Options]) -> Secrets:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 8c. Identity. The client certificate of --cert, with its key.
-def check_pem_path(option: str, path: str) -> str:
-    """Return the path of a file that OpenSSL opens itself; raises UsageError unless it is a regular one."""
-    if os.path.isfile(path):
-        return path
-    before, colon, _ = path.partition(":")  # what follows it may be a password, as curl takes one
-    rest = ":…'; a password goes into a file: --key-password-file" if colon else "'"
-    raise UsageError(f"{option}: there is no regular file '{before}{rest}")
-
-
-def read_identity(args: SimpleNamespace, seconds: float) -> Identity | None:
-    """Return where the client certificate of --cert and its key are; raises UsageError."""
-    if args.cert is None:
-        return None
-    certificate = key = check_pem_path("--cert", args.cert)
-    if args.key is not None:
-        key = check_pem_path("--key", args.key)
-    password = b""
-    if args.key_password_file is not None:
-        lines = read_local("--key-password-file", args.key_password_file, seconds)
-        password = lines.partition(b"\n")[0].removesuffix(b"\r")
-    return Identity(certificate, key, password)
-
-
-# ---------------------------------------------------------------------------------------------------------
-# 8d. Arguments for monitoring. What OpenTelemetry's variables say.
-def whole_characters(text: str) -> str:
-    """Return text of the command line or environment as UTF-8 can hold it; other bytes become U+FFFD."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def read_resource(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what traces are of: percent-encoded KEY=VALUE,…; raises UsageError that repeats none of it."""
-    resource, text = {"service.name": "httphases"}, environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    for entry in text.split(",") if text.strip() else ():
-        parts = (urllib.parse.unquote(whole_characters(part.strip())) for part in entry.partition("="))
-        key, equals, value = parts
-        if not key or not equals:
-            raise UsageError("OTEL_RESOURCE_ATTRIBUTES: expected KEY=VALUE,KEY=VALUE, percent-encoded")
-        resource[key] = value
-    service = environ.get("OTEL_SERVICE_NAME")
-    return {**resource, "service.name": whole_characters(service)} if service else resource
-
-
-# ---------------------------------------------------------------------------------------------------------
-# 8e. Baseline. An earlier --json export of a series -> what it says of its last step.
+# 8c. Baseline. An earlier --json export of a series -> what it says of its last step.
 BEFORE, NOW = "before", "now"  # what is compared with a baseline
 TOO_MUCH = 1e15  # runs, or us: with smaller numbers sums are exact, and can be shown
 
@@ -2393,13 +2389,12 @@ def check_one_url(args: SimpleNamespace) -> None:
         took = [each for each in NAMES if re.match("(?i)(.*')?https?://", str(getattr(args, NAMES[each])))]
         how = f"{took[0]} takes a value before it" if took else "httphases [OPTIONS] URL; --help shows more"
         raise UsageError(f"no URL given: {how}")
-    urls = [word for word in args.url if re.match("(?i)https?://", word)]
     if args.baseline and any(os.path.isfile(word) for word in args.url):
         advice = "measure with --baseline FILE URL"
         raise UsageError(f"--baseline takes one file: an export cannot be compared with another, {advice}")
     if len(args.url) > 1:  # they may be halves of a header: none is repeated
         why = "is a quote missing around a header, or around the words of --vs?"
-        if len(urls) == len(args.url):
+        if all(re.match("(?i)https?://", word) for word in args.url):
             why = "to compare: URL --vs URL"
         raise UsageError(f"expected one URL, got {len(args.url)} words: {why}")
 
@@ -2682,8 +2677,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
     check_conflicts(args)
     check_files(args)
     options = choose_options(args, environ)
-    warnings = tuple(warn_of_request(args, options.request))
-    options = options._replace(warnings=warnings)
+    options = options._replace(warnings=tuple(warn_of_request(args, options.request)))
     check_options(options)
     if args.versus:
         options = choose_sides(args, options)
@@ -3912,9 +3906,8 @@ def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
 
 class HandshakeTap:
     """Watch the messages of a handshake for what OpenSSL forgets when it fails: the other side's
-    certificates, and whether a certificate of ours was asked for and sent, which may happen later too (RFC
-    8446 section 4.6.2): "wanted" and then perhaps "sent" are put into `happened`. It does not know the
-    stream: the context would keep that alive, with 20 KB of each run.
+    certificates, and whether one of ours was "wanted" and "sent", perhaps later (RFC 8446 section 4.6.2). It
+    does not know the stream: the context would keep that alive, with 20 KB of each run.
     """
 
     def __init__(self, tls: ssl.SSLObject) -> None:
@@ -4278,15 +4271,14 @@ class Reader:
 
     def exactly(self, count: int) -> bytes:
         """Return the next bytes; raises EOFError when the stream ends before."""
-        parts = []
-        while count:
+        kept = bytearray()
+        while len(kept) < count:
             if not self.fill():
                 raise EOFError
-            taken = min(count, self.left)
-            parts.append(bytes(self._view[self._at : self._at + taken]))
+            taken = min(count - len(kept), self.left)
+            kept += self._view[self._at : self._at + taken]
             self._at += taken
-            count -= taken
-        return b"".join(parts)
+        return bytes(kept)
 
     def skip(self, most: int, wanted: int) -> tuple[int, bytes]:
         """Pass over at most so many bytes; return how many, 0 at the end, and the first that are `wanted`."""
@@ -4911,12 +4903,10 @@ class Http2Connection(Reader):
     def close_stream(self, stream: int, whole: bool) -> None:
         """Have h2 forget a stream whose DATA it did not see; tell the server where a body was not `whole`."""
         self._unsent += self.h2.data_to_send()
-        if self.h2.streams[stream].closed:  # the answer had no DATA, so h2 has seen both ends
-            return
-        self.h2.reset_stream(stream)
-        reset = self.h2.data_to_send()
-        if not whole:
-            self._unsent += reset
+        if not self.h2.streams[stream].closed:  # as it is after an answer without DATA
+            self.h2.reset_stream(stream)
+            reset = self.h2.data_to_send()
+            self._unsent += b"" if whole else reset
 
     def outgoing(self) -> bytes:
         """Return all frames that are still to be sent."""
@@ -5151,11 +5141,10 @@ class Http2Exchange(Exchange):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 19a. Hops. The stretches of the way to the server, each on the stream that the one below it opened.
+# 19. Hops. The stretches of the way to the server, each on the stream that the one below it opened.
 class Hop(Stage):
-    """One stretch of the way. It is made, with all that it needs, before the clock starts. `open` opens it,
-    in the timed region. Then the stage above it sends its first flight, and only then does `note_opened` note
-    what happened: noting it takes time, which would delay that flight.
+    """One stretch of the way, made before the clock starts. `open` opens it. Then the stage above it sends
+    its first flight, and only then does `note_opened` note what happened, which would delay that flight.
     """
 
     phase = "connect"
@@ -5189,8 +5178,6 @@ class Hop(Stage):
         return NetworkError("network", message, PROXY_ADDRESS_HINT)
 
 
-# ---------------------------------------------------------------------------------------------------------
-# 19b. Hops of sockets. To the first machine on the way by TCP, or to a unix socket of this one.
 SO_BINDTODEVICE = 25  # Linux, asm-generic/socket.h
 
 
@@ -5413,8 +5400,6 @@ class Unix(Hop):
         return NetworkError("network", f"no connection to {self.detail}: {reason_of(error).lower()}", hint)
 
 
-# ---------------------------------------------------------------------------------------------------------
-# 19c. Hops of TLS. To a proxy, and to the target.
 class Tls(Hop):
     """A TLS handshake: with an https proxy, as a part of connect; or with the target, as the phase tls. Then
     `proxy` is None, behind a proxy too: one that has opened the way only passes bytes on.
