@@ -8835,35 +8835,32 @@ def companion_text(companion: Companion) -> str:
     return f"{own} have {companion.trait}, {others}"
 
 
-def streak_text(streak: Sequence[Step]) -> str:
-    """Name runs that came one after the other by the first and the last."""
-    first, last = streak[0].turn.round, streak[-1].turn.round
-    return f"{first}-{last}" if len(streak) > 1 else str(first)
+def listed_runs(steps: Sequence[Step]) -> str:
+    """List runs, of each streak the first and the last."""
+    ends = ((streak[0].turn.round, streak[-1].turn.round) for streak in streaks_of(steps))
+    return list_first([f"{first}-{last}" if first < last else str(first) for first, last in ends])
 
 
-def pattern_text(pattern: Pattern, noun: str) -> str:
-    """Say when runs came."""
-    number, apart, since = pattern.every_runs, length_text(pattern.every_us), pattern.since
-    if since:
-        return f"from {noun} {since.turn.round}, {clock_text(since.started_at)}, on"
-    if number is None:
-        return f"about every {apart}"
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"every {number}{ending} {noun}, {apart} apart"
+def ordinal(number: int) -> str:
+    endings = {1: "st", 2: "nd", 3: "rd"} if number % 100 not in (11, 12, 13) else {}
+    return f"{number}{endings.get(number % 10, 'th')}"
 
 
-def when_text(slow: Slow, summary: Summary) -> str | None:
-    """Say in what pattern slow runs came, or when the only streak of them was."""
-    if slow.pattern:
-        return pattern_text(slow.pattern, "run")
-    streak, *others = streaks_of(slow.runs)
-    if others:
-        return None
-    begin, end = (clock_text(step.started_at) for step in (streak[0], streak[-1]))
-    if len(streak) == 1:
-        cold = "the first run alone: it may have met what was cold (names, caches, routes)"
-        return cold if streak[0].turn.round == 1 else f"at {begin}"
-    return f"from {begin} to {'the end' if streak[-1] is summary.used[-1] else end}"
+def when_text(these: Sequence[Step], pattern: Pattern | None, noun: str) -> str:
+    """Say in what pattern runs came, or when the only streak of them was; nothing of others."""
+    first, last = these[0], these[-1]
+    if pattern and pattern.since:
+        return f"from {noun} {pattern.since.turn.round}, {clock_text(pattern.since.started_at)}, on"
+    if pattern and pattern.every_runs:
+        return f"every {ordinal(pattern.every_runs)} {noun}, {length_text(pattern.every_us)} apart"
+    if pattern:
+        return f"about every {length_text(pattern.every_us)}"
+    if len(streaks_of(these)) > 1:
+        return ""
+    if first is not last:
+        return f"from {clock_text(first.started_at)} to {clock_text(last.started_at)}"
+    cold = "the first run alone: it may have met what was cold (names, caches, routes)"
+    return cold if first.turn.round == 1 else f"at {clock_text(first.started_at)}"
 
 
 def several_text(ordered: Sequence[int]) -> str:
@@ -8894,14 +8891,12 @@ def slow_rows(summary: Summary) -> Iterator[Row]:
     """Say which runs are slow, and where it is known when they come, what goes with them, and why."""
     aside = f" ({plural(summary.starved, 'starved one')} aside)" if summary.starved else ""
     for label, slow in zip(("Slow", "Also slow"), summary.slow):
+        totals, usual = sorted(times_of("total", slow.runs)), median(times_of("total", slow.others))
         counts = f"{len(slow.runs)} of {plural(len(slow.runs) + len(slow.others), 'run')}{aside}"
-        usual, listed = median(times_of("total", slow.others)), map(streak_text, streaks_of(slow.runs))
-        words = (
-            f"{counts}, {several_text(sorted(times_of('total', slow.runs)))}, the others {whole_ms(usual)}"
-        )
-        yield label, Span(f"{words}: run {list_first(list(listed))}", "slow")
+        words = f"{counts}, {several_text(totals)}, the others {whole_ms(usual)}"
+        yield label, Span(f"{words}: run {listed_runs(slow.runs)}", "slow")
         companion = slow.companion and companion_text(slow.companion)
-        for text in filter(None, (when_text(slow, summary), companion, why_text(slow))):
+        for text in filter(None, (when_text(slow.runs, slow.pattern, "run"), companion, why_text(slow))):
             yield "", text
 
 
@@ -8952,23 +8947,9 @@ def page_rows(steps: Iterable[Step]) -> Iterator[Row]:
 
 
 def not_good_text(steps: Sequence[Step]) -> str:
-    """Name the runs that were not good, by their last steps; of each streak say how its runs ended, and when.
-    What holds for several streaks stands once, behind the last of them.
-    """
-    streaks, told = [list(alike) for _, alike in groupby(steps, key=lambda step: step.good)], []
-    for streak, after in zip_longest(streaks, streaks[1:]):
-        how = list_first(list(dict.fromkeys(map(label_of, streak))))
-        if len(streak) > 1:
-            begun = streak[0].started_at
-            span = f"for {span_text(begun, after[0].started_at)}" if after else "to the end"
-            how = f"{clock_text(begun)} {span}: {how}"
-        if not streak[0].good:
-            told.append((streak_text(streak), how))
-    parts = []
-    for how, alike in groupby(told[:MOST_LISTED], key=itemgetter(1)):
-        parts.append(f"{', '.join(runs for runs, _ in alike)} ({how})")
-    listed = ", ".join(parts)
-    return f"{listed}, …" if len(told) > MOST_LISTED else listed
+    """Name the runs that were not good, by how they ended."""
+    alike = islice(group_by(label_of, steps).items(), MOST_LISTED)
+    return ", ".join(f"{listed_runs(these)} ({how})" for how, these in alike)
 
 
 def not_good_rows(report: Report) -> Iterator[Row]:
@@ -8981,11 +8962,11 @@ def not_good_rows(report: Report) -> Iterator[Row]:
         if bad:
             name = f"{variant}: " if variant else ""
             counts = f"{name}{len(bad)} of {plural(len(steps), noun)}"
-            yield "Not good", Span(f"{counts}: {noun} {not_good_text(steps)}{advice}", "bad")
-            pattern = find_pattern(bad, good)
-            if pattern:
-                yield "", pattern_text(pattern, noun)
+            yield "Not good", Span(f"{counts}: {noun} {not_good_text(bad)}{advice}", "bad")
+            when = when_text(bad, find_pattern(bad, good), noun)
             companion = find_companion(count_traits(bad), count_traits(good))
+            if when and len(bad) > 1:
+                yield "", when
             if companion:
                 yield "", companion_text(companion)
         yield from reason_rows(bad)

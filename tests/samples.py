@@ -132,7 +132,7 @@ def told_of_slow(steps: list[Any]) -> set[Any]:
     """Return of each set of slow runs when they came, and what goes with them."""
     return {
         (
-            tool.pattern_text(slow.pattern, "run").partition(",")[0] if slow.pattern else None,
+            tool.when_text(slow.runs, slow.pattern, "run").partition(",")[0] if slow.pattern else None,
             slow.companion and slow.companion.trait,
         )
         for slow in tool.Summary(steps).slow

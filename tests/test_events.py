@@ -119,9 +119,8 @@ def test_events_stand_in_place_of_the_lines_of_many_runs_and_the_report_names_ro
         (30, "status", "502 -> 404"),
     ]
     assert "Run 1 Step" not in result.out
-    span, end = rf"\({TIME} for [\d.]+ m?s", rf"\({TIME} to the end"
-    rows = rf"12-14 {span}: 502, 503\), 20 \(404\), 29-30 {end}: 502, 404\)"
-    assert re.search(f" Not good 6 of 30 runs: run {rows}", flat(SGR.sub("", result.out)))
+    rows = "12-13, 29 (502), 14 (503), 20, 30 (404)"
+    assert f" Not good 6 of 30 runs: run {rows}" in flat(SGR.sub("", result.out))
 
 
 def test_a_waterfall_tells_changes_on_a_terminal_and_the_other_styles_have_their_lines(run_tool):
@@ -160,7 +159,7 @@ def test_the_first_changes_are_told_and_one_line_says_that_no_more_are(run_tool)
     assert len(events_in(live)) == 100
     assert live.count("further changes are only counted") == 1
     rows = re.search(r" Not good 60 of 120 runs: run (.*?)…", flat(report))[1]
-    assert rows == "2, 4, 6, 8, 10, 12, 14, 16 (503), "
+    assert rows == "2, 4, 6, 8, 10, 12, 14, 16, "
 
 
 # --- real changes of real servers -----------------------------------------------------------------
