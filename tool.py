@@ -1070,11 +1070,8 @@ def parse_digits(text: bytes | str, base: int = 10, most: float = math.inf) -> i
 # 4c. Foreign text. What the other side says is clipped, and what is named like a credential is masked, where
 #     it enters a record; linear in it. What the user gave in confidence is masked on the way out (8b).
 #
-# What a new text or field needs:
-#   a single URL, however malformed, as in Location: mask_location("//me:pw@a/?key=x") is "//***@a/?key=***"
-#   a text with URLs in it, such as a page: mask_urls("see http://me:pw@a/") is "see http://***@a/"
-#   words of the other side within a message: foreign(line)
-#   a text that is cut: an … behind it (`clip`), by which the beginning of a credential is found there
+# A new text needs `mask_location` where it is a single URL, `mask_urls` where URLs may be in it, `foreign`
+# where it is part of a message; and where it is cut an …, by which half a secret is found there.
 def names_credential(name: str) -> bool:
     """Tell whether a field of this name is for a credential."""
     plain = name.lower().replace("_", "-")
@@ -1116,31 +1113,22 @@ QUERY_NAME = r"""(?x)
 """
 
 
-def secret_spans(text: str, end: str) -> Iterator[tuple[int, int]]:
-    """Give where the values of parameters stand that are credentials, each up to the next `end`, a pattern.
-    Behind MAX_QUERY_FIELDS parameters all counts as one, so that no text takes long.
+def split_parameters(text: str, end: str) -> Iterator[tuple[str, str]]:
+    """Split a text behind the values of parameters that are credentials, each up to one of the signs `end`:
+    what stands before a value, and the value. Behind MAX_QUERY_FIELDS parameters all counts as one.
     """
-    at, find, find_end = 0, re.compile(QUERY_NAME).search, re.compile(end).search
-    for _ in range(MAX_QUERY_FIELDS):
-        name = find(text, at)
-        if not name:
-            return
-        begin = at = name.end()
-        if names_parameter(name[1]):
-            found = find_end(text, begin)
+    at, find_end = 0, re.compile(f"[{end}]").search
+    for count, name in enumerate(islice(re.finditer(QUERY_NAME, text), MAX_QUERY_FIELDS + 1)):
+        begin, enough = name.end(), count == MAX_QUERY_FIELDS
+        if begin > at and (enough or names_parameter(name[1])):
+            found = None if enough else find_end(text, begin)
+            yield text[at:begin], text[begin : found.start() if found else None]
             at = found.start() if found else len(text)
-            yield begin, at
-    yield at, len(text)
+    yield text[at:], ""
 
 
-def cover(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    """Replace what stands in some places of a text, in their order, by ***."""
-    pieces, at = [], 0
-    for begin, end in spans:
-        if begin < end:
-            pieces += [text[at:begin], "***"]
-            at = end
-    return "".join(pieces) + text[at:]
+def mask_parameters(text: str, end: str) -> str:
+    return "".join(before + (value and "***") for before, value in split_parameters(text, end))
 
 
 def mask_location(text: str) -> str:
@@ -1148,27 +1136,22 @@ def mask_location(text: str) -> str:
     opening = re.match(r"\s*([A-Za-z][A-Za-z0-9+.-]*:)?\s*([/\\]*)", text)
     if opening and (opening[1] or len(opening[2]) >= 2):
         start = opening.end() if opening[2] else 0  # what has no slash behind it may be a user
-        path = re.compile(r"[/?#]").search(text, start)
-        end = text.rfind("@", start, path.start() if path else len(text))
-        if end >= 0:
-            text = f"{text[:start]}***{text[end:]}"
-    return cover(text, secret_spans(text, "[&#]"))
+        text = text[:start] + re.sub(r"\A[^/?#]*@", "***@", text[start:])
+    return mask_parameters(text, "&#")
 
 
 def mask_urls(text: str) -> str:
     """Replace the credentials of every URL in a text by ***; in time linear in the text."""
     # The slashes first, because re finds what is literal five times as fast.
     text = re.sub(r"//(?<![^:]//)[^/?#\s]*@", "//***@", text)
-    return cover(text, secret_spans(text, r"[&#\s\"<>]"))
+    return mask_parameters(text, r"&#\s\"<>")
 
 
 def foreign(text: bytes | str) -> str:
     """Return words of the other side, or of a URL, as a message or hint repeats them."""
     if isinstance(text, bytes):
         text = decode(text)
-    if len(text) > MAX_FIELD:
-        text = f"{text[:MAX_FIELD]}…"
-    return clip(mask_urls(text), MAX_FOREIGN)
+    return clip(mask_urls(text[:MAX_FIELD]), MAX_FOREIGN)
 
 
 ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": " ", "&amp;": "&"}  # & is last
@@ -1181,11 +1164,6 @@ def without_markup(text: str) -> str:
     for entity, char in ENTITIES.items():
         text = text.replace(entity, char)
     return text
-
-
-def unescaped(text: str) -> str:
-    """Return what a quoted string of a header field says (RFC 9110 section 5.6.4)."""
-    return re.sub(r"(?s)\\(.)", r"\1", text)
 
 
 def status_words(response: Response) -> str:
@@ -1846,49 +1824,18 @@ def read_resource(environ: Mapping[str, str]) -> dict[str, str]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 8b. Secrets. What the user gave in confidence is masked in all that is printed and written.
-TORN = 6  # characters by which the beginning and the end of a secret are known where it is not whole
-
-
-def in_small_letters(text: str) -> str:
-    """Return a text in small letters, each in its place: İ would be two, and Σ another at a word's end."""
-    return text.replace("\u0130", "i").replace("\u03a3", "\u03c3").lower()
-
-
 def forms_of(secret: str) -> set[str]:
-    """Return how a secret may come back: as it is, as a page has it, percent-encoded, in JSON."""
-    spelled = {secret} if secret.isascii() else {secret, secret.lower(), secret.upper()}
-    forms = {form for each in spelled for form in (each, without_markup(each))}
-    forms |= {" ".join(form.split()) for form in forms}
-    # What is encoded differs (RFC 3986 section 2.2): all that is reserved; all but the slash; all but what
-    # JavaScript's encodeURIComponent leaves; or only what is not printable.
-    for form, safe, encoding in product(spelled, ("", "/", "!'()*", PRINTABLE), ("utf-8", "latin-1")):
-        forms.add(urllib.parse.quote(form, safe, encoding, "replace"))
-    if not re.fullmatch(r"[ !#-%'-.0-;=?-\[\]-~]*", secret):
+    """Return how a secret may come back: as it is, percent-encoded, in a string of JSON."""
+    # What is encoded differs (RFC 3986 section 2.2): all that is reserved, all but the slash, all but what
+    # JavaScript's encodeURIComponent leaves, or only what is not printable.
+    forms = {secret, *(urllib.parse.quote(secret, safe) for safe in ("", "/", "!'()*", PRINTABLE))}
+    if not re.fullmatch(r"[ !#-.0-\[\]-~]*", secret):
         import json
 
-        strings = [json.dumps(form, ensure_ascii=plain)[1:-1] for form in spelled for plain in (True, False)]
-        strings += [re.sub("[<>&]", lambda sign: f"\\u{ord(sign[0]):04x}", each) for each in strings]
-        forms |= {each.replace("/", slash) for each in strings for slash in ("/", r"\/")}
-    forms |= {unescaped(form) for form in forms}
+        strings = [json.dumps(secret, ensure_ascii=plain)[1:-1] for plain in (True, False)]
+        forms.update(each.replace("/", slash) for each in strings for slash in ("/", r"\/"))
     # Beside a byte that is no UTF-8 `decode` takes all of a text for ISO-8859-1.
-    forms |= {form.encode("utf-8").decode("latin-1") for form in forms}
-    return {form for form in forms if len(form) >= MIN_SECRET}
-
-
-def all_forms(secrets: Iterable[str]) -> list[str]:
-    """Return the forms of some secrets in small letters; a longer one may have a shorter one in it."""
-    forms = {in_small_letters(form) for each in secrets if len(each) >= MIN_SECRET for form in forms_of(each)}
-    return sorted(forms, key=len, reverse=True)
-
-
-def without_forms(text: str, forms: Iterable[str]) -> str:
-    """Return a text with *** in place of each of some forms, in any case."""
-    plain = in_small_letters(text)
-    for form in forms:
-        if form in plain:
-            text = cover(text, (found.span() for found in re.finditer(re.escape(form), plain)))
-            plain = in_small_letters(text)
-    return text
+    return forms | {form.encode("utf-8").decode("latin-1") for form in forms}
 
 
 class Secrets:
@@ -1897,53 +1844,35 @@ class Secrets:
     """
 
     def __init__(self, texts: Iterable[str] = (), hosts: Iterable[str] = ()) -> None:
-        hosts = [*map(in_small_letters, hosts)]
-        hidden = {text for text in texts if not any(in_small_letters(text) in host for host in hosts)}
-        self._forms = all_forms(hidden)
-        # A field or a URL may be split at a sign that is in a secret.
-        words = (text for text in hidden if " " not in text)
-        self._parts = all_forms({part for text in words for part in re.split('[",;=&#?<>]', text)} - hidden)
-        self._known = lru_cache(4096)(self._masked)  # most texts of a series come again and again
+        shown = "\n".join(hosts).casefold()
+        hidden = (text for text in texts if len(text) >= MIN_SECRET and text.casefold() not in shown)
+        forms = {form for text in hidden for form in forms_of(text)}
+        # The longest first, which may have a shorter one in it.
+        self._forms = {form.casefold(): re.escape(form) for form in sorted(forms, key=len, reverse=True)}
 
     def __bool__(self) -> bool:
         return bool(self._forms)
 
-    @cached_property
-    def _torn(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
-        """Return patterns of how secrets begin, and of how they end."""
-        begins, ends = ({form[part] for form in self._forms} for part in (slice(TORN), slice(-TORN, None)))
-        return re.compile("|".join(map(re.escape, begins))), re.compile("|".join(map(re.escape, ends)))
-
-    def _left_over(self, plain: str) -> Iterator[tuple[int, int]]:
-        """Give where half a secret stands: before an …, a ' or the end of a text, where it was cut, or behind
-        ***, which `mask_urls` made of its beginning, or alone between two of these.
-        """
-        (begins, ends), longest = self._torn, len(self._forms[0])
-        by_beginning, everything = group_by(lambda form: form[:TORN], self._forms), "\n".join(self._forms)
-        for found in begins.finditer(plain):
-            begin, most = found.start(), found.start() + longest
-            cut = re.compile("[…']").search(plain, begin, most)
-            end = cut.start() if cut else min(most, len(plain))
-            if any(form.startswith(plain[begin:end]) for form in by_beginning[found[0]]):
-                yield begin, end
-        for found in ends.finditer(plain):
-            begin = plain.rfind("***", max(0, found.end() - longest), found.start())
-            if begin >= 0:
-                yield begin, found.end()
-        for found in re.finditer(f"[^*…]{{{TORN},}}", plain):
-            if found.span() != (0, len(plain)) and found[0] in everything:
-                yield found.span()
+    def _without_half(self, text: str) -> str:
+        """Return a text with *** in place of the beginning of a secret at its end."""
+        tail = text[-len(next(iter(self._forms))) :].casefold()
+        for at in range(len(tail) - MIN_SECRET + 1):
+            if any(form.startswith(tail[at:]) for form in self._forms):
+                return f"{text[: at - len(tail)]}***"
+        return text
 
     def mask(self, text: str) -> str:
-        """Replace every secret in a text by ***, and what is left of one that is not whole."""
-        if not self:
+        """Replace secrets in a text by ***, and the beginning of one before an …, which `clip` leaves."""
+        if not self._forms or len(text) < MIN_SECRET:
             return text
-        return self._known(text) if len(text) <= MAX_FOREIGN else self._masked(text)
-
-    def _masked(self, text: str) -> str:
-        text = without_forms(text, self._forms)
-        text = cover(text, sorted(self._left_over(in_small_letters(text))))
-        return without_forms(text, self._parts)
+        folded = text.casefold()
+        found = [pattern for form, pattern in self._forms.items() if form in folded]
+        if found:
+            text = re.sub("|".join(found), "***", text, flags=re.IGNORECASE)
+        if "…" in text and any(form[:MIN_SECRET] in folded for form in self._forms):
+            *pieces, last = text.split("…")
+            text = "…".join([*map(self._without_half, pieces), last])
+        return text
 
 
 NO_SECRETS = Secrets()
@@ -1955,23 +1884,15 @@ def pair_secrets(pair: bytes) -> Iterator[str]:
     yield base64.b64encode(pair).decode("ascii").rstrip("=")
 
 
-def header_secrets(name: str, value: str) -> Iterator[str]:
+def header_secrets(value: str) -> Iterator[str]:
     """Give the parts of a field that may come back alone: cookies, tokens, parameters, user:password."""
-    if name.lower() == "cookie":
-        for cookie in value.split(";"):
-            before, equals, after = cookie.partition("=")
-            yield (after if equals else before).strip(' \t"')
-        return
-    yield value
     scheme, _, rest = value.partition(" ")
-    words = re.findall(r'([^\s,="]+)=("[^"]*"|[^\s,]*)|([^\s,]+)', (rest or value).strip(" ="))
-    for parameter, content, token in words:
-        if parameter.lower() not in PUBLIC_PARAMETERS:
-            yield (token or content).strip('"')
-    if scheme.lower() == "bearer":  # all of it: not every token keeps to RFC 6750 section 2.1
-        yield rest.strip()
+    token = rest.strip(" =")
+    yield from (value, token)
+    for name, content in re.findall(r'([^\s,;="]+)=("[^"]*"|[^\s,;]*)', value):
+        if name.lower() not in PUBLIC_PARAMETERS:
+            yield content.strip('"')
     if scheme.lower() == "basic":
-        token = rest.strip(" =")
         try:
             yield from pair_secrets(base64.b64decode(token + "=" * (-len(token) % 4), validate=True))
         except ValueError:
@@ -1985,11 +1906,11 @@ def find_secrets(sides: Iterable[Options]) -> Secrets:
     for options in sides:
         url = options.request.url
         hosts.add(url.host)
-        for begin, end in secret_spans(url.target, "[&#]"):
-            texts |= {url.target[begin:end], urllib.parse.unquote_plus(url.target[begin:end])}
+        for _, value in split_parameters(url.target, "&#"):
+            texts |= {value, urllib.parse.unquote_plus(value)}
         for name, given in options.request.headers:
             if is_credential(name, given):
-                texts.update(header_secrets(name, decode(given)))
+                texts.update(header_secrets(decode(given)))
         # A redirect may lead to a host that NO_PROXY does not name.
         environ = {name: value for name, value in options.environ.items() if name.lower() != "no_proxy"}
         everywhere = options._replace(environ=environ)
@@ -4536,7 +4457,7 @@ def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
             said: dict[str, str] = {}
             for parameter in islice(re.finditer(PARAMETER, metric[2]), MAX_METRICS):
                 key, string, word = parameter.groups("")
-                said.setdefault(key.strip().lower(), unescaped(string) or word.strip())
+                said.setdefault(key.strip().lower(), re.sub(r"(?s)\\(.)", r"\1", string) or word.strip())
             duration: float | None = None
             try:
                 duration = parse_number(said.get("dur", ""), zero=True)
@@ -8139,10 +8060,10 @@ def json_export(report: Report) -> Iterator[bytes]:
 def har_export(report: Report) -> Iterator[bytes]:
     creator, pages = {"name": "httphases", "version": __version__}, list(map(har_page, report.runs))
     secrets = report.options.secrets
-    steps = (step for run in report.runs for step in run.steps)
-    entries = (har_entry(step._replace(url=secrets.mask(step.url))) for step in steps)  # before it is split
+    # A URL is masked before it is split.
+    steps = (step._replace(url=secrets.mask(step.url)) for run in report.runs for step in run.steps)
     log = {"version": "1.2", "creator": creator, "pages": pages, "entries": []}
-    return to_json({"log": log}, entries, secrets)
+    return to_json({"log": log}, map(har_entry, steps), secrets)
 
 
 # ---------------------------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ def test_every_credential_is_masked_and_nothing_else(data, secrets):
     text = "".join(data.draw(st.lists(pieces, max_size=12)))
     masked = tool.Secrets(secrets).mask(text)
     assert not any(secret in masked for secret in secrets)
-    assert masked == text or any(secret[: tool.TORN] in text for secret in secrets)
+    assert masked == text or any(secret in text for secret in secrets)
 
 
 # --- findings -------------------------------------------------------------------------------------
