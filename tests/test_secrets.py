@@ -64,28 +64,20 @@ def test_the_search_finds_a_secret_that_was_broken_over_two_lines():
 USER, PASSWORD = secret("user"), f'{MARK}-é"\\w&/rd!%'
 PAIR = f"{USER}:{PASSWORD}"
 BASIC = base64.b64encode(PAIR.encode()).decode().rstrip("=")
-IN_JSON = json.dumps(PASSWORD)[1:-1]
 ENCODED = [urllib.parse.quote(PASSWORD, safe) for safe in ("", "/", "!'()*")]
 ENCODED += [ENCODED[0].lower()]
-FORMS = [
-    *(PASSWORD, PASSWORD.swapcase(), PASSWORD.upper(), PASSWORD.lower(), USER, PAIR, BASIC),
-    *ENCODED,
-    *(IN_JSON, IN_JSON.replace("/", r"\/"), json.dumps(PASSWORD, ensure_ascii=False)[1:-1]),
-    IN_JSON.upper().replace("U00E9", "u00E9"),
-]
+IN_JSON = [json.dumps(PASSWORD, ensure_ascii=plain)[1:-1] for plain in (True, False)]
+IN_JSON += [IN_JSON[0].replace("/", r"\/"), IN_JSON[0].upper().replace("U00E9", "u00E9")]
+FORMS = [PASSWORD, PASSWORD.swapcase(), PASSWORD.upper(), USER, PAIR, BASIC, *ENCODED, *IN_JSON]
 TOLD = " | ".join(FORMS)
-QUOTED = json.dumps(PASSWORD, ensure_ascii=False)
 IN_UTF8 = TOLD.replace("É", "é").encode().decode("latin-1")  # what is sent is encoded as Latin-1
 BODY = "\r\nContent-Length: 0\r\n\r\n"
 FIELDS = """
-Server Date Content-Type Via X-Cache Age Retry-After Content-Encoding Set-Cookie ETag X-Other
-WWW-Authenticate Transfer-Encoding Connection Content-Length Alt-Svc Link
+Server Date Content-Type X-Cache Age Retry-After Set-Cookie X-Other WWW-Authenticate Content-Length Link
 """.split()
 PLACES = {
     "no HTTP": f"{TOLD}\r\n",
-    "a malformed status line": f"HTTP/9 {TOLD}\r\n",
     "the reason": f"HTTP/1.1 401 {TOLD}{BODY}",
-    "a long reason": f"HTTP/1.1 401 {TOLD * 9}{BODY}",
     "a malformed field": f"HTTP/1.1 200 Fine\r\n{TOLD}\r\n\r\n",
     "a nameless field": f"HTTP/1.1 200 Fine\r\na {USER} b: {TOLD}{BODY}",
     "the name of a field": f"HTTP/1.1 200 Fine\r\nX-{USER}: x{BODY}",
@@ -94,7 +86,7 @@ PLACES = {
     "two lengths": f"HTTP/1.1 200 Fine\r\nContent-Length: 5\r\nContent-Length: {TOLD}\r\n\r\nhello",
     "the size of a chunk": f"HTTP/1.1 200 Fine\r\nTransfer-Encoding: chunked\r\n\r\n{TOLD}\r\n",
     "a failure that quotes the reason": f"HTTP/1.1 500 {TOLD}\r\nContent-Length: 9\r\n\r\nhalf",
-    "a metric": f"HTTP/1.1 200 Fine\r\nServer-Timing: {USER};desc={QUOTED}{BODY}",
+    "a metric": f'HTTP/1.1 200 Fine\r\nServer-Timing: {USER};desc="{IN_JSON[1]}"{BODY}',
     "a page": f"HTTP/1.1 401 No\r\nContent-Type: text/plain\r\n\r\n{TOLD}",
     "a page in HTML": f"HTTP/1.1 401 No\r\nContent-Type: text/html\r\n\r\n<p>{TOLD}",
     "a host in capitals": f"HTTP/1.1 302 Go\r\nLocation: http://{USER.upper()}.localhost:1/{BODY}",
@@ -139,9 +131,8 @@ def test_rich_shows_no_secret_either(run_tool):
 
 
 def test_events_show_no_secret(call_tool, tmp_path):
-    replies = iter(
-        [Reply(headers=[("X-Version", USER)]), *[Reply(503, reason=USER, headers=[("X-A", PAIR)])] * 3]
-    )
+    bad = Reply(503, reason=USER, headers=[("X-A", PAIR)])
+    replies = iter([Reply(headers=[("X-Version", USER)]), bad, bad, bad])
     with http_server({"/": lambda _: next(replies)}) as server:
         words = ["--count", "4", "--interval", "0", "-u", PAIR, server.url()]
         result, text = everything(call_tool, tmp_path, *words)
@@ -149,18 +140,20 @@ def test_events_show_no_secret(call_tool, tmp_path):
     check_silent(text, MARK, *FORMS)
 
 
+CUTS = {  # what is said, and how many characters of it are shown
+    "HTTP/1.1 401 {}\r\nContent-Length: 0\r\n\r\n": (200, 2000),
+    "{}\r\n": (200, 2000),
+    "HTTP/1.1 302 Go\r\nLocation: /{}\r\n\r\n": (2000,),
+    "HTTP/1.1 302 Go\r\nLocation: ftp://a/{}\r\n\r\n": (200, 2000),
+    "HTTP/1.1 200 Fine\r\nX-Other: {}\r\n\r\n": (2000, 4000, 65536),
+    "HTTP/1.1 401 No\r\nContent-Type: text/plain\r\n\r\n{}": (160,),
+    "HTTP/1.1 401 No\r\nContent-Type: text/html\r\n\r\n<b {}": (4096,),
+}
+
+
 @pytest.mark.parametrize("password", [secret("and-3-words"), f"{MARK} horse battery", f"{MARK}{'x' * 300}"])
-def test_half_a_secret_at_a_cut_is_not_shown(call_tool, tmp_path, password):
-    places = {
-        "HTTP/1.1 401 {}\r\nContent-Length: 0\r\n\r\n": (200, 2000),
-        "{}\r\n": (200, 2000),
-        "HTTP/1.1 302 Go\r\nLocation: /{}\r\n\r\n": (2000,),
-        "HTTP/1.1 302 Go\r\nLocation: ftp://a/{}\r\n\r\n": (200, 2000),
-        "HTTP/1.1 200 Fine\r\nX-Other: {}\r\n\r\n": (2000, 4000, 65536),
-        "HTTP/1.1 401 No\r\nContent-Type: text/plain\r\n\r\n{}": (160,),
-        "HTTP/1.1 401 No\r\nContent-Type: text/html\r\n\r\n<b {}": (4096,),
-    }
-    for answer, borders in places.items():
+def test_of_a_secret_that_is_cut_no_eight_characters_are_shown(call_tool, tmp_path, password):
+    for answer, borders in CUTS.items():
         for at in (border - shown for border in borders for shown in (8, 12)):
             padding = "x" * at if "<b" not in answer else "x".ljust(at - 9) + "> no "
             told = answer.format(padding + password + "-more" * (14_000 if at > 60_000 else 400))
@@ -253,18 +246,9 @@ def told(words: str, *arguments: str) -> str:
         return only_step(here(*given, server.url()))["response"]["reason"]
 
 
-def test_the_host_that_the_user_typed_is_shown_though_a_cookie_says_the_same(call_tool, tmp_path):
-    with http_server({"/": redirect("/there")}) as server:
-        url, end = server.url("/", host="localhost"), server.url("/there", "localhost")
-        words = ("--compact", "-L", "-H", "Cookie: region=localhost; page=LOCALHOST/there", url)
-        result, _ = everything(call_tool, tmp_path, *words)
-    document = result.json(tmp_path / "out.json")
-    entry = json.loads((tmp_path / "out.har").read_text("utf-8"))["log"]["entries"][0]
-    assert url in result.out
-    assert document["initial_url"] == document["steps"][0]["url"] == entry["request"]["url"] == url
-    assert document["steps"][1]["url"] == document["summary"]["final_url"] == end
-    hosts = [field for step in document["steps"] for field in step["request"]["headers"]]
-    assert [each["value"] for each in hosts if each["name"] == "Host"] == [f"localhost:{server.port}"] * 2
+def test_the_host_that_the_user_typed_is_shown_though_a_cookie_says_the_same():
+    words = ("-H", "Cookie: region=127.0.0.1; page=127.0.0.1/there")
+    assert told("127.0.0.1 127.0.0.1/there", *words) == "127.0.0.1 ***"
 
 
 GIVING = [
@@ -314,32 +298,32 @@ def test_the_words_of_a_hint_stay():
 
 # --- proxies --------------------------------------------------------------------------------------
 
-ANSWERS = {  # where credentials come from: what the proxy answers
-    "--proxy": f"200 {TOLD}",
-    "-H": f"407 {TOLD}",
-    "http_proxy": TOLD,
-    "HTTPS_PROXY": f"502 {'x' * 180}{TOLD}",
+PROXY = f"http://{USER}:{urllib.parse.quote(PASSWORD, safe='')}@{{}}"  # an address belongs there
+SOURCES = {  # where credentials come from: a URL, the words, what the proxy answers
+    "--proxy": ("https", ["--proxy", PROXY], f"HTTP/1.1 200 {TOLD}"),
+    "-H": ("https", ["-x", "{}", "-H", f"Proxy-Authorization: Basic {BASIC}"], f"HTTP/1.1 407 {TOLD}"),
+    "http_proxy": ("http", [], f"HTTP/1.1 {TOLD}"),
+    "https_proxy": ("https", [], f"HTTP/1.1 502 {'x' * 180}{TOLD}"),
 }
 
 
-def proxy_url(place: str) -> str:
-    """Write a proxy URL with credentials."""
-    return f"http://{USER}:{urllib.parse.quote(PASSWORD, safe='')}@{place}"
-
-
-@pytest.mark.parametrize("source", ANSWERS)
+@pytest.mark.parametrize("source", SOURCES)
 def test_no_credential_of_a_proxy_is_shown_though_the_proxy_repeats_it(call_tool, tmp_path, source):
-    scheme = "http" if source == "http_proxy" else "https"
-    head = f"HTTP/1.1 {ANSWERS[source]}\r\nProxy-Authenticate: Basic realm=x\r\nProxy-Status: {TOLD}\r\n\r\n"
+    scheme, words, answer = SOURCES[source]
+    head = f"{answer}\r\nProxy-Authenticate: Basic realm=x\r\nProxy-Status: {TOLD}\r\n\r\n"
     with scripted(sending(head)) as server:
-        words = {
-            "--proxy": ["--proxy", proxy_url(server.authority)],
-            "-H": ["-x", server.authority, "-H", f"Proxy-Authorization: Basic {BASIC}"],
-        }.get(source, [])
-        env = {} if words else {source: proxy_url(server.authority)}
-        _, text = everything(call_tool, tmp_path, *words, f"{scheme}://a.test/", env=env)
+        given = [word.format(server.authority) for word in words]
+        env = {} if words else {source: PROXY.format(server.authority)}
+        _, text = everything(call_tool, tmp_path, *given, f"{scheme}://a.test/", env=env)
     check_silent(text, MARK, *FORMS)
     assert server.authority in text
+
+
+def test_a_proxy_of_other_hosts_has_its_password_masked_too():
+    """A redirect may lead to a host that NO_PROXY does not name."""
+    env = {"http_proxy": "http://bob:hunter2hunter2@127.0.0.1:1", "no_proxy": "127.0.0.1"}
+    with http_server({"/": Reply(reason="hunter2hunter2")}) as server:
+        assert only_step(here(server.url(), env=env))["response"]["reason"] == "***"
 
 
 # --- usage errors ---------------------------------------------------------------------------------
@@ -383,61 +367,42 @@ def test_no_usage_error_repeats_a_secret(call_tool):
 # --- when something else goes wrong ---------------------------------------------------------------
 
 
-def broken(folder: Path, function: str) -> dict[str, str]:
-    """Make an environment in which a function of the standard library fails and tells all it knows."""
-    module = function.rpartition(".")[0]
-    (folder / "sitecustomize.py").write_text(
-        f"import sys, {module}\n"
-        "def broken(*args, **kwargs):\n    raise LookupError(sys.argv, args, kwargs)\n"
-        f"{function} = broken\n"
-    )
-    return {"PYTHONPATH": str(folder), "HTTPHASES_TRACEBACK": "1"}
-
-
 @pytest.mark.parametrize("function", ["json.dumps", "base64.b64encode"])
 def test_not_even_a_traceback_shows_a_secret(run_tool, tmp_path, server, function):
-    arguments = [
-        "-H",
-        f"X-Api-Key: {secret('key')}",
-        "-x",
-        proxy_url(server.authority),
-        "--json",
-        "-",
-        "https://a.test/",
-    ]
-    result = run_tool(*arguments, env=broken(tmp_path, function))
+    """A function of the standard library fails and tells all that it knows."""
+    module = function.rpartition(".")[0]
+    lines = (
+        f"import sys, {module}",
+        "def broken(*args, **kwargs): raise LookupError(sys.argv, args, kwargs)",
+        f"{function} = broken",
+    )
+    (tmp_path / "sitecustomize.py").write_text("\n".join(lines))
+    env = {"PYTHONPATH": str(tmp_path), "HTTPHASES_TRACEBACK": "1"}
+    given = ("-H", f"X-Api-Key: {secret('key')}", "-x", PROXY.format(server.authority))
+    result = run_tool(*given, "--json", "-", "https://a.test/", env=env)
     assert result.code == 70
     assert "LookupError" in result.err and "Traceback" in result.err
     check_silent(result.out + result.err)
 
 
-def test_a_proxy_of_other_hosts_has_its_password_masked_too(call_tool):
-    """A redirect may lead to a host that NO_PROXY does not name."""
-    env = {"http_proxy": "http://bob:hunter2hunter2@127.0.0.1:1", "no_proxy": "127.0.0.1"}
-    with http_server({"/": Reply(headers=[("X-Log", "hunter2hunter2")])}) as server:
-        result = call_tool("-i", "--json", "-", server.url(), env=env)
-    assert result.code == 0 and "hunter2" not in result.out + result.err
-
-
 # --- names that tell of a credential --------------------------------------------------------------
 
-COUNTS = [
-    ("RateLimit-Remaining-Tokens", "4999", "4999"),
-    ("X-Session-Count", " 12345678 ", "12345678"),
-    ("X-Session-Count", "123456789", "***"),
-    ("X-Session-Count", "1234567a", "***"),
-    ("X-Token", "\u0661\u0662", "***"),
-    ("X-Api-Key", "12345678", "***"),
-    ("X-Tok", "abc", "abc"),
-]
+COUNTS = {
+    "RateLimit-Remaining-Tokens: 4999": "4999",
+    "X-Session-Count:  12345678 ": "12345678",
+    "X-Session-Count: 123456789": "***",
+    "X-Session-Count: 1234567a": "***",
+    "X-Token: \xd9\xa1": "***",  # a digit of another script
+    "X-Api-Key: 12345678": "***",
+    "X-Tok: abc": "abc",
+}
 
 
 def test_a_count_is_no_credential_whatever_its_name(call_tool):
-    headers = [(name, value.encode().decode("latin-1")) for name, value, _ in COUNTS]
-    with http_server({"/": Reply(headers=headers)}) as server:
-        [step] = call_tool("--json", "-", server.url()).json()["steps"]
-    fields = [tuple(field.values()) for field in step["response"]["headers"]]
-    assert [field for field in fields if field[0] in dict(headers)] == [(each[0], each[2]) for each in COUNTS]
+    for header, shown in COUNTS.items():
+        with scripted(sending(f"HTTP/1.1 200 Fine\r\n{header}{BODY}")) as server:
+            field = only_step(here(server.url()))["response"]["headers"][0]
+        assert field["value"] == shown, header
 
 
 USUAL_NAMES = """
