@@ -319,8 +319,6 @@ SECRET_PARTS = "auth authorization authentication jwt assertion pass pwd sig".sp
 PUBLIC_WORDS = "cache-key surrogate-key idempotency-key websocket-key allow-credentials".split()
 # Whatever the name: what begins with a scheme of authentication (RFC 9110 section 11.1), and JWTs (RFC 7519).
 SECRET_VALUE = rb"(?is)(?:(?:Bearer|Basic|Digest|Token|ApiKey)[ \t]|AWS4-).*|eyJ[\w-]+(?:\.[\w-]*){2,4}"
-# Parameters of a credential that say where and how, not who (RFC 7616 section 3.4).
-PUBLIC_PARAMETERS = frozenset("realm uri algorithm".split())
 # RFC 9113 section 8.2.2: what has no place in HTTP/2.
 CONNECTION_HEADERS = frozenset("connection keep-alive proxy-connection transfer-encoding upgrade te".split())
 
@@ -1839,9 +1837,7 @@ def forms_of(secret: str) -> set[str]:
 
 
 class Secrets:
-    """The user's credentials of MIN_SECRET characters or more, but for what a host of the command line has in
-    it. Each is found in any case, and in the forms of `forms_of`.
-    """
+    """The user's credentials of MIN_SECRET characters or more that are not part of a host that he typed."""
 
     def __init__(self, texts: Iterable[str] = (), hosts: Iterable[str] = ()) -> None:
         shown = "\n".join(hosts).casefold()
@@ -1890,7 +1886,7 @@ def header_secrets(value: str) -> Iterator[str]:
     token = rest.strip(" =")
     yield from (value, token)
     for name, content in re.findall(r'([^\s,;="]+)=("[^"]*"|[^\s,;]*)', value):
-        if name.lower() not in PUBLIC_PARAMETERS:
+        if name.lower() not in ("realm", "uri", "algorithm"):  # where and how, not who (RFC 7616)
             yield content.strip('"')
     if scheme.lower() == "basic":
         try:
@@ -1912,8 +1908,7 @@ def find_secrets(sides: Iterable[Options]) -> Secrets:
             if is_credential(name, given):
                 texts.update(header_secrets(decode(given)))
         # A redirect may lead to a host that NO_PROXY does not name.
-        environ = {name: value for name, value in options.environ.items() if name.lower() != "no_proxy"}
-        everywhere = options._replace(environ=environ)
+        everywhere = options._replace(environ={**options.environ, "no_proxy": "", "NO_PROXY": ""})
         for scheme in DEFAULT_PORTS:
             try:
                 proxy = route_to(url._replace(scheme=scheme), everywhere).proxy
@@ -1921,8 +1916,7 @@ def find_secrets(sides: Iterable[Options]) -> Secrets:
                 continue
             if proxy:
                 hosts.add(proxy.host)
-            if proxy and proxy.username is not None:
-                texts.update(pair_secrets(proxy.username + b":" + (proxy.password or b"")))
+                texts.update(pair_secrets(b"%b:%b" % (proxy.username or b"", proxy.password or b"")))
     return Secrets(texts, hosts)
 
 
@@ -5705,9 +5699,6 @@ def begin_step(number: int, asked: Request, options: Options, deadline: Deadline
     return CurrentStep(number, asked, request, route, log, span_id)
 
 
-MAX_SHOWN = 64 * 1024  # bytes of header fields
-
-
 def shown_headers(headers: Iterable[Header], most: float = math.inf) -> tuple[Header, ...]:
     """Return the first header fields, of so many bytes in all, without the credentials of URLs in them; of a
     field that is too long the beginning.
@@ -5715,7 +5706,7 @@ def shown_headers(headers: Iterable[Header], most: float = math.inf) -> tuple[He
     shown: list[Header] = []
     for name, value in headers:
         mask, text = mask_location if name.lower() == "location" else mask_urls, decode(value)
-        if len(value) > MAX_SHOWN:
+        if len(value) > MAX_FIELD:
             plain = f"{mask(text[: 2 * MAX_TEXT])[:MAX_TEXT]}… ({len(text)} characters)"
         else:
             plain = mask(text)
@@ -5854,9 +5845,9 @@ def finish(current: CurrentStep, options: Options) -> Step:
     sent = exchange.headers if exchange else headers_to_send(current.request, current.route)
     response, notes = history.response, history.notes
     if response:
-        headers = shown_headers(response.headers, MAX_SHOWN)
+        headers = shown_headers(response.headers, MAX_FIELD)
         if len(headers) < len(response.headers):
-            notes += (f"of the header fields only the first {size_text(MAX_SHOWN)} are shown",)
+            notes += (f"of the header fields only the first {size_text(MAX_FIELD)} are shown",)
         response = response._replace(headers=headers)
     return Step(
         number=current.number,
