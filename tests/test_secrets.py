@@ -251,6 +251,11 @@ def test_the_host_that_the_user_typed_is_shown_though_a_cookie_says_the_same():
     assert told("127.0.0.1 127.0.0.1/there", *words) == "127.0.0.1 ***"
 
 
+def test_where_and_how_somebody_logs_in_is_no_secret():
+    given = 'Authorization: Digest realm="our shop", uri="/a/login", algorithm=SHA-256, response="1"'
+    assert told("/a/login SHA-256 our shop", "-H", given) == "/a/login SHA-256 our shop"
+
+
 GIVING = [
     "Cookie: a={}; b=c",
     'Cookie: b=c; a="{}"',
