@@ -8784,9 +8784,9 @@ def large_parts(sizes: Mapping[str, float], whole: float) -> list[str]:
 def why_text(slow: Slow) -> str | None:
     """Name the phase whose median grew most, if that is a good part of what the slow runs took longer."""
     grown = {}
-    for key in (*PHASES, "total"):
-        values = [times_of(key, part) for part in (slow.runs, slow.others)]
-        grown[key] = median(values[0]) - median(values[1]) if all(values) else 0
+    for key in (*PHASES, "total"):  # times that runs had: a mean of two kinds of slow would be neither
+        values = [sorted(times_of(key, part)) for part in (slow.runs, slow.others)]
+        grown[key] = nearest_rank(values[0], 50) - nearest_rank(values[1], 50) if all(values) else 0
     phases = large_parts(grown, grown["total"])[:1]
     return f"{whole_ms(grown[phases[0]])} ms more {phases[0]}" if phases else None
 
@@ -9328,14 +9328,12 @@ class StatusLine:
         self.width = terminal_width(stream) - 1
         self._drawn = time.monotonic()
 
-    @property
-    def ready(self) -> bool:
-        """Tell whether there is a terminal, and it is time for a new text: a few times a second at most."""
-        return self.stream is not None and time.monotonic() - self._drawn > PAUSE
-
-    def draw(self, text: str) -> None:
-        self._shown, self._drawn = True, time.monotonic()
-        self._write("\r" + text[: self.width] + "\x1b[K")
+    def draw(self, make: Callable[[], str]) -> None:
+        """Show a new text, if there is a terminal and it is time for one: a few times a second at most."""
+        now = time.monotonic()
+        if self.stream is not None and now - self._drawn > PAUSE:
+            self._shown, self._drawn = True, now
+            self._write("\r" + make()[: self.width] + "\x1b[K")
 
     def clear(self) -> None:
         if self._shown:
@@ -9505,8 +9503,7 @@ class LiveReport:
 
     def draw(self) -> None:
         """Draw the status line."""
-        if self.status.ready:
-            self.status.draw(progress_text(self._report, self.chain))
+        self.status.draw(lambda: progress_text(self._report, self.chain))
 
     def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
         """Say why a run failed. Of a series print its lines, and on a terminal what has changed with it."""
