@@ -357,8 +357,8 @@ def test_what_slow_runs_and_error_pages_have_in_common_is_told_and_when_they_cam
     def backend(name, status=200, wait=0.01):
         return Reply(status, wait=wait, headers=[(each, name) for each in ("ETag", "X-Api-Key", "X-Backend")])
 
-    # The quick ones differ so much that a busy machine makes none of them a slow one.
-    turns = [backend("a"), backend("b", wait=0.06), backend("d", 503)] * 9 + [backend("c", wait=0.6)] * 6
+    # The slow ones are so slow that what a busy machine slows down is another set.
+    turns = [backend("a"), backend("b"), backend("d", 503)] * 9 + [backend("c", wait=0.9)] * 6
     with http_server({"/": every(*turns)}) as server:
         words = ("--count", "33", *QUICK, "--json", path, server.url())
         result = run_tool(*words, columns=120, env={"PYTHONIOENCODING": "ascii"}, within=first())
