@@ -21,18 +21,18 @@ The way of a request through this file, which is read from top to bottom:
      7 Names, routes   14 Streams        bytes with their time of arrival, over a socket or TLS
                        15 TLS contexts   whom to trust, and what to show
                        16 Messages       reading and writing HTTP/1.1; what responses claim
-                       17 Exchanges      one request and its response; 18 HTTP/2: the same, through h2
-                       19 Hops           tcp, TLS, unix sockets; 20 Proxies: CONNECT, SOCKS5
-                       21 Way            the hops of a request and its exchange, in order
-                       22 Step           what is prepared before the clock; log -> Step
-                       23 Chain          steps -> Run, under a deadline
-                       24 Statistics     steps of many runs -> summaries, comparisons; budgets
-                       25 Findings       Step, Run -> what the times mean; runs -> events, Report, exit code
-                       26 Words          numbers and names -> text; the lines of runs and summaries
-                       27 Documents      Report -> JSON, HAR, metrics; Run -> traces
-                       28 Views          Report -> blocks to draw
-                       29 Painters       blocks -> a stream
-                       30 Main           argv to exit code; with 29, and `cannot_run` in 1, all that writes
+                       17 Exchanges      one request and its response, over HTTP/1.1 or, through h2, HTTP/2
+                       18 Hops           tcp, TLS, unix sockets; through a proxy CONNECT, SOCKS5
+                       19 Way            the hops of a request and its exchange, in order
+                       20 Step           what is prepared before the clock; log -> Step
+                       21 Chain          steps -> Run, under a deadline
+                       22 Statistics     steps of many runs -> summaries, comparisons; budgets
+                       23 Account        Step -> who owes its time, what that means; runs -> events, Report
+                       24 Words          numbers and names -> text; the lines of runs and summaries
+                       25 Documents      Report -> JSON, HAR, metrics; Run -> traces
+                       26 Views          Report -> blocks to draw
+                       27 Painters       blocks -> a stream
+                       28 Main           argv to exit code; with 27, and `cannot_run` in 1, all that writes
 
 What the records are, and which is made of which:
 
@@ -40,6 +40,7 @@ What the records are, and which is made of which:
     Variant    a name and Options: what is measured side by side (addresses of a name, sides of --versus)
     Turn       the place of a run in its series: its number, its round, its variant, when it is due
     Step       one request and what became of it; made of its log
+    Share      who owes how much of a phase of a step; a Finding says what a large one means
     Run        a request or redirect chain that was made once: its steps, and how the budgets judge it
     Summary    what the steps of one number have in common in many runs
     Slow       the slow runs of a step of a series: which they are, when they come, and what goes with them
@@ -62,14 +63,14 @@ hosts of the command line, those that redirects lead to with -L, the resolver an
 It keeps nothing from one start to the next. README, "What it touches", says the same to users, and the worst
 that a hostile server can do:
 
-    network         13, 19, 20 open it, for streams to send and receive; http.client in 16 only writes bytes
-    opens files     5; 10 the kernel's figures; 15 by OpenSSL; 30
-    looks at files  5, 8, 9, 12, 30
-    changes files   30
-    environment     30; what it holds is passed to 7, 8, 9, 13, 15, 29
+    network         13, 18 open it, for streams to send and receive; http.client in 16 only writes bytes
+    opens files     5; 10 the kernel's figures; 15 by OpenSSL; 28
+    looks at files  5, 8, 9, 12, 28
+    changes files   28
+    environment     28; what it holds is passed to 7, 8, 9, 13, 15, 27
     threads         5, 13
-    signals         30, and 1 during the imports
-    processes       1, 30: none but this one is started or ended
+    signals         28, and 1 during the imports
+    processes       1, 28: none but this one is started or ended
     evaluates code  nowhere
 
 Three rules:
@@ -293,9 +294,12 @@ WAKE_UP_NS = 100_000  # ns that an idle machine needs to wake a program up for a
 SHORT_OF_CPU_NS = 2_000_000  # ns: a start that waited longer for CPUs is short of them; idle: 0.03-0.7 ms
 NAPS, NAP_SECONDS = 20, 0.0002  # before the clock; three naps gave part of the gain, ten nearly all
 STARVED_US = 20_000  # a step that waited so long for a CPU, and for a tenth of its time, says so
+QUIET_US = 20_000  # us without data; less is no pause
 SHOWN_FINDINGS = 3  # in the waterfall, of each step
 MOST_LISTED = 8  # of several things of a kind
-LONG_LOOKUP_US, LONG_SEARCH_US = 100_000, 20_000  # us from which on a lookup is slow: of one name, of several
+LONG_LOOKUP_US = 50_000  # us from which on a lookup is slow
+KEEP_ALIVE_S = 1  # a silent connection is probed each second: a segment without data each way
+PROBED_US = 1_300_000  # us of silence in which a probe has been answered, if the other end lives
 LEAST_QUIET_US = 500_000  # us without data; after less a response still flows
 LEAST_LEFT_US = 1_000_000  # a phase that had less time is not judged: a SYN is sent again after 1 s
 LARGEST_OPTIONS = 40  # bytes of TCP's options, by which a full segment may be smaller than another
@@ -775,16 +779,16 @@ class Counters(NamedTuple):
     segment: int  # bytes that a full segment carries
     segment_in: int  # bytes of the largest that came; less than 600 where all were small
     time_out_us: int  # after which something is sent again
+    path_mtu: int  # bytes of the largest packet that gets through
     rtt_us: int | None  # the smallest round trip so far
     smoothed_rtt_us: int  # the newest ones, smoothed
     quiet_us: int  # since the newest data came
+    heard_us: int  # since the newest acknowledgment came
     retransmits: int
     duplicates: int | None  # segments sent again that had arrived already, as the other side says (RFC 2883)
     sent: int | None  # bytes that have left, each counted once
     acknowledged: int  # bytes of these
     received: int  # bytes, in order
-    segments_in: int  # with data
-    acknowledgments: int  # segments out without data
     disorder: int | None  # segments that came out of order
     busy_us: int | None  # in which something was sent or to be sent, and not acknowledged
     limited_us: int | None  # of that, in which the other side's window kept data here
@@ -800,11 +804,13 @@ class Counters(NamedTuple):
 JUST_CONNECTED = Counters(*[0] * len(Counters._fields))._replace(acknowledged=1)
 
 
-class Pause(NamedTuple):
-    """A time in which nothing of a response came."""
+class Pauses(NamedTuple):
+    """The times in which nothing of a response came, each longer than QUIET_US and two round trips."""
 
-    us: int
-    received: int  # bytes of the body before it
+    us: int = 0
+    number: int = 0
+    longest_us: int = 0
+    lost_us: int = 0  # of all such times, those in which a segment was missing that was lost or late
 
 
 class Resolver(NamedTuple):
@@ -818,21 +824,39 @@ class Resolver(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What findings rest on besides the times; first what the kernel had counted at some instants."""
+    """What the account rests on besides the times; first what the kernel had counted at some instants."""
 
     connected: Counters | None = None  # TCP was connected
     sent: Counters | None = None  # the beginning of the request had left
-    taken: Counters | None = None  # of a request that a window of HTTP/2 held: its last byte was taken
     answered: Counters | None = None  # the first byte came
     ended: Counters | None = None
     connected_us: int | None = None  # from the end of dns until TCP was connected
     request_bytes: int = 0
     sent_whole: bool = False  # its body was acknowledged before the answer came, or else before the end
-    pause: Pause = Pause(0, 0)  # the longest one from the first byte on
+    starved: Mapping[str, int] = {}  # by phase, from connect on: how long (us) this process waited for a CPU
+    early_us: int = 0  # before the first byte, in which later parts of the answer were here already
+    pauses: Pauses = Pauses()
     held_us: int = 0  # in which an upload had data while the other side's window of HTTP/2 was used up
     shut: bool | None = None  # the other side closed its window of TCP on what was under way; None: unknown
+    is_alive: bool | None = None  # of a silent connection: its other end still acknowledges; None: unknown
     resolver: Resolver | None = None  # only of a long lookup
     canonical_name: str | None = None  # the name that a resolver found the addresses under
+
+    @property
+    def trip(self) -> int:
+        """Return the least round trip that was seen, to whatever TCP connected to; 0 where none is known."""
+        last = self.ended or self.answered or self.connected
+        return (last and last.rtt_us) or 0
+
+
+class Share(NamedTuple):
+    """A part of a phase, and who owes it."""
+
+    owner: str
+    phase: str
+    us: int
+    certainty: str  # seen: a counter or a message proves this owner and no other; else fits
+    other: str | None = None  # one end cannot tell which of the two it is
 
 
 class Finding(NamedTuple):
@@ -843,6 +867,7 @@ class Finding(NamedTuple):
     cost_us: int
     certainty: str
     text: str
+    owner: str | None = None
 
 
 class Turn(NamedTuple):
@@ -879,6 +904,7 @@ class Step(NamedTuple):
     notes: tuple[str, ...] = ()  # what was wrong with the answer, though it could be read
     page: str = ""  # how the text begins of an error page, or of another answer that was not expected
     turn: Turn = Turn()  # of its run
+    account: tuple[Share, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -1953,8 +1979,8 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
         # All numbers as float: int() takes hours for millions of digits. It refuses NaN, which is no JSON.
         export = json.loads(data, parse_int=float, parse_constant=int)
         version = export["schema_version"]
-        if version is True or version != 1:
-            raise UsageError(f"{shown}: its schema_version is not 1")
+        if version is True or version not in (1, 2):
+            raise UsageError(f"{shown}: its schema_version is not 2")
         if "steps" in export:
             raise UsageError(f"{shown} is of a single run, which proves little: measure it with --count 20")
         last = export["statistics"][-1]
@@ -2647,7 +2673,9 @@ def read_tcp_info(connection: socket.socket | None) -> bytes:
         return b""
 
 
-UNACKNOWLEDGED, WINDOW = 24, 228  # the offsets of tcpi_unacked: segments; of tcpi_snd_wnd: bytes (Linux 5.4)
+# Offsets in it: of tcpi_unacked, tcpi_rcv_ooopack (segments); tcpi_bytes_received, tcpi_snd_wnd (bytes);
+# tcpi_min_rtt (us). The newest of them came with Linux 5.4.
+UNACKNOWLEDGED, DISORDER, RECEIVED, WINDOW, LEAST_TRIP = 24, 224, 128, 228, 148
 
 
 def counter_at(info: bytes, offset: int, form: str = "@I") -> Any:
@@ -2709,6 +2737,22 @@ class Deadline:
         return poller.poll(math.ceil(longest))
 
 
+@cache
+def scheduler_file(thread: int) -> int:
+    """Open what Linux counts of a thread (sched-stats), once: to open it takes 10 us. Raises OSError."""
+    return os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
+
+
+def cpu_times() -> tuple[int, int, int]:
+    """Return the instant, and for how many ns this thread had a CPU, and waited for one; 0 if unknown."""
+    had = waited = 0
+    try:
+        had, waited, _ = map(int, os.pread(scheduler_file(threading.get_native_id()), 99, 0).split())
+    except (OSError, ValueError):
+        pass
+    return time.perf_counter_ns(), had, waited
+
+
 class Log:
     """What has happened in one step so far."""
 
@@ -2721,7 +2765,6 @@ class Log:
         self.peers: Sequence[Peer] = ()  # the addresses of the first hop
         self.canonical_name: str | None = None  # what the resolver calls the owner of the newest addresses
         self.started_at = wall_clock()  # when the step began, and then when its clock did
-        self.cpu_times = 0, 0  # of this process's thread (ns) when the clock started
         self.start = 0  # the clock starts; 0 if it never did
         self.kept = False  # in place of all hops: the connection was kept from an earlier run
         self.idle = 0  # ns since the request before on a kept connection
@@ -2739,12 +2782,15 @@ class Log:
         self.length: int | None = None  # bytes of the body as the response announces them
         self.received = 0  # bytes of the body that have come
         self.page = b""  # how the body begins, if it is text and the status was not expected
-        self.pause = Pause(0, 0)  # the longest one within the response
+        self.pauses = Pauses()
+        self.disorder = 0  # segments that had come before their turn when the newest pause ended
+        self.early = 0  # since when a later part of the answer is known to be here
+        self.cpu_times: Mapping[str, tuple[int, int, int]] = {}  # by field of Evidence, and at the start
         self.done: int | None = None  # the last byte of the body
         self.error: NetworkError | None = None
         self.stopped: int | None = None  # it failed; or all names were looked up, and nothing else was wanted
         self.tcp_info: Mapping[str, bytes] = {}  # by the field of Evidence
-        self.shut: bool | None = None  # see `look_at_window`
+        self.shut: bool | None = None  # see `look`
         self.sockets: list[socket.socket] = []  # all that hops made, to be ended or closed
 
     def note_lookup(self, begun: int, name: str) -> None:
@@ -2755,24 +2801,51 @@ class Log:
         self.canonical_name = name
 
     def note_pause(self, since: int, until: int) -> None:
-        """Keep the longest pause of the response."""
-        since = max(since, self.first_byte or until)
-        if until - since > self.pause.us * 1000:
-            self.pause = Pause((until - since) // 1000, self.received)
+        """Note that nothing of the response came for a time, if it is a pause: see Pauses."""
+        us, trip = (until - max(since, self.first_byte or until)) // 1000, 0
+        if us > QUIET_US:
+            trip = counter_at(self.tcp_info.get("answered", b""), LEAST_TRIP) or 0
+        if us > max(QUIET_US, 2 * trip):
+            disorder = counter_at(read_tcp_info(self.connected.socket), DISORDER) or 0
+            lost, self.disorder = us if disorder > self.disorder else 0, disorder
+            kept = self.pauses
+            longest = max(kept.longest_us, us - lost)
+            count = kept.number + (lost == 0)
+            self.pauses = Pauses(kept.us + us - lost, count, longest, kept.lost_us + lost)
 
     def keep_counters(self, field: str) -> None:
-        """Keep the kernel's counters of this moment. It takes 1-16 us: not to be called near an instant."""
+        """Keep the kernel's counters of this moment. It takes 4-20 us: not to be called near an instant."""
         self.tcp_info = {**self.tcp_info, field: read_tcp_info(self.connected.socket)}
+        self.note_cpu(field)
 
-    def look_at_window(self) -> None:
-        """Note whether the other side has closed its window on what was under way, which it should not (RFC
-        9293 section 3.8.6): its buffer is full, and what comes is dropped there. Nothing tells that later, so
-        this is looked at ten times a second. It stays None where the kernel does not tell.
+    def note_cpu(self, field: str) -> None:
+        self.cpu_times = {**self.cpu_times, field: cpu_times()}
+
+    def starved(self, begun: str, ended: str, end: int) -> int:
+        """Return for how long (us) this process waited for a CPU from one mark to another, whose phase ended
+        at an instant. What it waited after that is not its own.
+        """
+        first, last = self.cpu_times.get(begun), self.cpu_times.get(ended) or self.cpu_times.get("ended")
+        if not first or not last:
+            return 0
+        _, had, waited = (now - then for now, then in zip(last, first))
+        late = max(0, last[0] - end - had)
+        return max(0, waited - late) // 1000
+
+    def look(self) -> None:
+        """Note, before an answer, what nothing tells later: that the other side has closed its window on what
+        was under way, which it should not (RFC 9293 section 3.8.6), since its buffer is full, and what comes
+        is dropped there; and that a later part of the answer is here already. This is looked at ten times a
+        second. `shut` stays None where the kernel does not tell.
         """
         info = b"" if self.first_byte else read_tcp_info(self.connected.socket)
-        window = counter_at(info, WINDOW)
+        window, sent = counter_at(info, WINDOW), self.tcp_info.get("sent", b"")
         if window is not None:
             self.shut = self.shut or (window == 0 and counter_at(info, UNACKNOWLEDGED) > 0)
+        if sent and window is not None and not self.early:
+            in_order = counter_at(info, RECEIVED, "@Q") > counter_at(sent, RECEIVED, "@Q")
+            if not in_order and counter_at(info, DISORDER) > counter_at(sent, DISORDER):
+                self.early = time.perf_counter_ns()
 
     def fail(self, error: NetworkError, at: int) -> None:
         self.error, self.stopped = error, at
@@ -2847,7 +2920,6 @@ class Log:
 
 
 TCP_INFO_SIZE = 160  # bytes of struct tcp_info in Linux 4.6, which has what is needed at the least
-DISORDER = 224  # the offset of tcpi_rcv_ooopack: segments that came out of order (Linux 5.4)
 
 
 def parse_tcp_info(info: bytes) -> Counters | None:
@@ -2856,46 +2928,27 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         return None
     counter = partial(counter_at, info)
     # Unlike the smoothed tcpi_rtt, tcpi_min_rtt is free of the other side's delayed acknowledgements.
-    rtt = counter(148)
+    rtt = counter(LEAST_TRIP)
     all_sent, again = counter(200, "@Q"), counter(208, "@Q")  # tcpi_bytes_sent, tcpi_bytes_retrans (4.19)
     return Counters(
         segment=counter(16),  # tcpi_snd_mss
         segment_in=counter(20),  # tcpi_rcv_mss
         time_out_us=counter(8),  # tcpi_rto
+        path_mtu=counter(60),  # tcpi_pmtu
         rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
         smoothed_rtt_us=counter(68),  # tcpi_rtt
-        quiet_us=counter(52) * 1000,  # tcpi_last_data_recv
+        quiet_us=counter(52) * 1000,  # tcpi_last_data_recv, tcpi_last_ack_recv: in ms
+        heard_us=counter(56) * 1000,
         retransmits=counter(100),  # tcpi_total_retrans
         duplicates=counter(216),  # tcpi_dsack_dups (4.19)
         sent=None if all_sent is None or again is None else all_sent - again,
         acknowledged=counter(120, "@Q"),  # tcpi_bytes_acked
-        received=counter(128, "@Q"),  # tcpi_bytes_received
-        segments_in=counter(152),  # tcpi_data_segs_in
-        acknowledgments=counter(136) - counter(156),  # tcpi_segs_out, tcpi_data_segs_out
+        received=counter(RECEIVED, "@Q"),
         disorder=counter(DISORDER),
         busy_us=counter(168, "@Q"),  # tcpi_busy_time, tcpi_rwnd_limited (4.10): in ticks of the kernel
         limited_us=counter(176, "@Q"),
         rate=counter(160, "@Q"),  # tcpi_delivery_rate (4.9)
     )
-
-
-def cpu_times() -> tuple[int, int]:
-    """Return for how many ns this thread had a CPU, and waited for one (Linux: sched-stats); else 0, 0."""
-    try:
-        with open("/proc/thread-self/schedstat", "rb") as file:
-            had, waited, _ = map(int, file.read().split())
-            return had, waited
-    except (OSError, ValueError):
-        return 0, 0
-
-
-def starved_within(had: int, waited: int, since_end: int, total_us: int) -> int:
-    """Return how long (us) a step waited for a CPU: its thread `had` one, and `waited`, for so many ns.
-
-    The step ended when its last bytes arrived, `since_end` ns ago. What the thread waited since is not its.
-    """
-    late = max(0, since_end - had)
-    return min(max(0, waited - late) // 1000, total_us)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -3154,37 +3207,6 @@ def own_machine(host: str, ip: str) -> str:
     ours = ip.startswith("127.") or ip in ("::1", "0.0.0.0", "::")
     told = ours and not is_ip(host) and "localhost" not in host
     return f"{clip(host)} is {ip}, this machine itself" if told else ""
-
-
-def explain_silence(phase: str, ip: str, last: Counters, at_start: Counters | None, pending: int) -> str:
-    """Say what a time-out means by what the kernel had counted, `at_start` of the phase and `last`: something
-    was lost or slow to leave (`pending` bytes were not acknowledged), or the program is silent. Empty where
-    none of these is known. The phase `upload` is a request that has not left whole: it waits for the other
-    side's window, and its silence says nothing.
-    """
-    size = 1452 if ":" in ip else 1472  # what is left of 1,500 bytes by the headers of IP and ICMP
-    large = f" Or packets of 1,500 bytes may not get through: MTU; try ping -M do -s {size} {ip}."
-    if last.segment > JUMBO_FRAME:
-        large = ""
-    if pending > 0 and last.since(at_start, "retransmits"):
-        lost = f"Lost on the way: {pending} bytes were sent again and not acknowledged"
-        return f"{lost}; check routing and firewalls.{large if pending > SMALL_PACKET else ''}"
-    if last.since(at_start, "disorder"):
-        return f"Lost on the way: what came waits for a segment before it.{large}"
-    limited, busy = (last.since(at_start, name) for name in ("limited_us", "busy_us"))
-    if pending > SMALL_PACKET and last.since(at_start, "acknowledged") and limited < busy / 2:
-        slow = "this machine's way out or the path is slow"
-        return f"The request is under way: {pending} bytes were not acknowledged: {slow}; or {RAISE_M}"
-    if pending > 0 or phase == "upload":
-        return ""
-    silent = "nothing came back"
-    if phase == "xfer" or last.since(at_start, "received"):
-        silent = f"nothing more came for {last.quiet_us / 1e6:.1f} s"
-    full_came = last.segment_in > last.segment - LARGEST_OPTIONS
-    return (
-        f"All that was sent was acknowledged, and {silent}: the machine answers, the program behind "
-        f"the port is silent: look at its load and log; or {RAISE_M}{'' if full_came else large}"
-    )
 
 
 def not_http(line: bytes) -> NetworkError:
@@ -3544,7 +3566,7 @@ class Lookups:
             while not deadline.poll(self._poller):
                 pass
         except (TimeIsOver, Stopped):
-            self._leave_behind()
+            self.leave_behind()
             raise
         os.read(self._answered, 1)
         begun, peers, name, error = self._answers.get()
@@ -3562,13 +3584,15 @@ class Lookups:
         thread = Worker(partial(answer_lookups, self._asked, self._answers, writable))
         if thread.crash:
             os.close(writable)
-            self._leave_behind()
+            self.leave_behind()
             raise thread.crash
 
-    def _leave_behind(self) -> None:
-        self._asked.put(None)
-        os.close(self._answered)
-        self._asked = None
+    def leave_behind(self) -> None:
+        """Ask the thread for nothing more: it ends as soon as it has answered."""
+        if self._asked:
+            self._asked.put(None)
+            os.close(self._answered)
+            self._asked = None
 
 
 def known_address(host: str, port: int, options: Options) -> str | None:
@@ -4465,7 +4489,7 @@ def metrics_of(step: Step) -> list[Metric]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 17. Exchanges. One request and its response over an open stream: what all have in common, and HTTP/1.1.
+# 17a. Exchanges. One request and its response over an open stream: what all have in common, and HTTP/1.1.
 class Setup(NamedTuple):
     """What every hop and exchange is made from."""
 
@@ -4602,17 +4626,6 @@ FORGOTTEN_HINT = (  # where a request on a kept connection was sent again and ag
 )
 
 
-def explain_length(history: Log) -> str:
-    """Say that a body which stopped has no length; empty where it has one, or another end."""
-    response, framing = history.response, {"content-length", "transfer-encoding"}
-    if response is None or response.http_version == "HTTP/2" or framing & set(field_names(response.headers)):
-        return ""
-    return (
-        "It has no length (no Content-Length, no chunks), so only closing the connection ends it, and the "
-        "server keeps it open."
-    )
-
-
 class Http1Exchange(Exchange):
     """HTTP/1.1 (RFC 9112)."""
 
@@ -4672,7 +4685,7 @@ class Http1Exchange(Exchange):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 18a. HTTP/2, connections (RFC 9113). Http2Connection says which frames go to h2, and which are read here.
+# 17b. HTTP/2, connections (RFC 9113). Http2Connection says which frames go to h2, and which are read here.
 DATA, HEADERS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0x0, 0x1, 0x7, 0x8, 0x9
 END_STREAM, END_HEADERS, PADDED = 0x1, 0x4, 0x8  # flags of frames
 MAX_FRAME = 16384  # bytes of a payload, unless SETTINGS allow more (section 4.2)
@@ -4871,7 +4884,7 @@ class Http2Connection(Reader):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 18b. HTTP/2, one request and its response.
+# 17c. HTTP/2, one request and its response.
 class Http2Exchange(Exchange):
     """HTTP/2 (RFC 9113): one request on a stream of its own."""
 
@@ -4946,8 +4959,6 @@ class Http2Exchange(Exchange):
             return frames
         if self.log.sent is None and not self._given_up:
             self.log.sent = time.perf_counter_ns()
-            if self._held[0]:
-                self.log.keep_counters("taken")
             # What comes from here on is the answer: its first byte needs its own time of arrival.
             self.reader.stream.in_bulk = self.log.response is not None
         return b""
@@ -5055,7 +5066,7 @@ class Http2Exchange(Exchange):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 19. Hops. The stretches of the way to the server, each on the stream that the one below it opened.
+# 18a. Hops. The stretches of the way to the server, each on the stream that the one below it opened.
 class Hop(Stage):
     """One stretch of the way, made before the clock starts. `open` opens it. Then the stage above it sends
     its first flight, and only then does `note_opened` note what happened, which would delay that flight.
@@ -5107,12 +5118,16 @@ def open_socket(family: int, interface: str | None) -> socket.socket:
     made = make_socket(family)
     # Nagle would hold the request back behind the client's Finished for a round trip. Device "no delay of
     # small segments": without it, wait is 11.2 ms off instead of 0.04 (https).
-    options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY)]
+    options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
     if sys.platform == "linux":
-        options.append((socket.SOL_SOCKET, SO_TIMESTAMPNS))
-    for level, option in options:
+        options.append((socket.SOL_SOCKET, SO_TIMESTAMPNS, 1))
+        options.append((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1))
+        options.append((socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_S))
+        options.append((socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_S))
+        options.append((socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 100))
+    for level, option, value in options:
         try:
-            made.setsockopt(level, option, 1)
+            made.setsockopt(level, option, value)
         except OSError:
             pass  # an emulation or a sandbox may not have it: the figures are coarser then
     try:
@@ -5251,6 +5266,7 @@ class Tcp(Hop):
         answered = self._winner.ended = syn_ack_at(info, self._winner.begun, self._race.noticed)
         self.log.connected = Connected(answered, connection, self._winner.peer, connection.getsockname()[0])
         self.log.tcp_info = {"connected": info}
+        self.log.note_cpu("connected")
         self._race.end()
         return answered
 
@@ -5365,7 +5381,7 @@ class Tls(Hop):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 20. Proxies. The hops through one: CONNECT (RFC 9110 section 9.3.6) and SOCKS5 (RFC 1928, by PySocks).
+# 18b. Proxies. The hops through one: CONNECT (RFC 9110 section 9.3.6) and SOCKS5 (RFC 1928, by PySocks).
 class Tunnel(Hop):
     """A way through an HTTP proxy: CONNECT."""
 
@@ -5450,7 +5466,7 @@ class Socks5(Hop):
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 21. Way. The hops of a request, and the exchange at their end: made before the clock, opened in order.
+# 19. Way. The hops of a request, and the exchange at their end: made before the clock, opened in order.
 HOPS: dict[str, Callable[[Setup], Hop]] = {
     "tcp": Tcp,
     "unix": Unix,
@@ -5506,6 +5522,7 @@ class Way:
         self._log.kept, self._log.connected, self._log.tls = True, before.connected, before.tls
         for hop in self._hops:
             hop.log = self._log
+        self._probe(True)
         self._log.keep_counters("connected")
         return None
 
@@ -5603,7 +5620,18 @@ class Way:
             return None
         if not exchange or self._log.done is None:
             return "the run before failed on that connection"
-        return exchange.reuse_obstacle() or self
+        why = exchange.reuse_obstacle()
+        self._probe(False)
+        return why or self
+
+    def _probe(self, wanted: bool) -> None:
+        """Have a silent connection probed, or not: one that is idle would be kept alive."""
+        connection = self._log.connected.socket
+        assert connection
+        try:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, wanted)
+        except OSError:  # an emulation of Linux may refuse it; nothing is lost but the probes
+            pass
 
     def close(self) -> None:
         for each in self._log.sockets:
@@ -5611,7 +5639,7 @@ class Way:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 22. Step. One request under the clock: what must be ready before it, the cookies of a chain among it, and
+# 20. Step. One request under the clock: what must be ready before it, the cookies of a chain among it, and
 #     the record of what became of it.
 class CurrentStep(NamedTuple):
     """The step under way."""
@@ -5738,29 +5766,56 @@ def counters_before(history: Log, connected: Counters | None) -> Counters | None
     return connected if history.kept else JUST_CONNECTED
 
 
+def starved_by_phase(history: Log) -> dict[str, int]:
+    """Return for how long (us) each phase had this process wait for a CPU; none where no kernel tells."""
+    marks, starved = ("start", "connected", "sent", "answered", "ended"), {}
+    ends = [*history.ends, *filter(None, [history.stopped])]
+    for (begun, ended), phase, end in zip(zip(marks, marks[1:]), PHASES[1:], ends[1:]):
+        spent = getattr(history.timing, phase) or 0
+        starved[phase] = min(spent, history.starved(begun, ended, end))
+    return starved
+
+
+def pauses_of(history: Log, ended: Counters | None, xfer: int) -> Pauses:
+    """Return the pauses of a response; where it failed, with the silence before that (by the kernel)."""
+    pauses, quiet = history.pauses, min(ended.quiet_us if ended else 0, xfer)
+    if not history.error or history.phase != "xfer" or quiet <= QUIET_US:
+        return pauses
+    longest = max(pauses.longest_us, quiet)
+    return Pauses(pauses.us + quiet, pauses.number + 1, longest, pauses.lost_us)
+
+
+def still_alive(history: Log, ended: Counters | None) -> bool | None:
+    """Tell whether the other end of a silent connection acknowledged the newest probe (`KEEP_ALIVE`)."""
+    if not ended or ended.quiet_us < PROBED_US or ended.busy_us is None:
+        return None
+    return ended.heard_us < PROBED_US
+
+
 def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -> Evidence:
-    """Read what findings need; the resolver's settings too, if the lookup was long or led to another name."""
-    exchange, ends, pause = history.exchange, history.ends, history.pause
+    """Read what the account needs; the resolver's settings too, if the lookup was long or led elsewhere."""
+    exchange = history.exchange
     resolver = connected = None
-    if (timing.dns or 0) >= LONG_SEARCH_US or (history.canonical_name or "").startswith(f"{host}."):
+    if (timing.dns or 0) >= LONG_LOOKUP_US or (history.canonical_name or "").startswith(f"{host}."):
         resolver = read_resolver(options)
     if history.connected.at and history.dials:  # without them it was kept from an earlier run
-        connected = round((history.connected.at - ends[0]) / 1000)
+        connected = round((history.connected.at - history.ends[0]) / 1000)
     counters = {field: parse_tcp_info(info) for field, info in history.tcp_info.items()}
     ended, at_start = counters.get("ended"), counters_before(history, counters.get("connected"))
     last = counters.get("answered") or ended
     taken = (last and last.since(at_start, "acknowledged")) or math.inf  # 0: no kernel tells
-    if ended and history.phase == "xfer" and history.error:
-        # The pause before the failure is as the kernel counts it, in ticks, but never longer than xfer.
-        pause = max(pause, Pause(min(ended.quiet_us, timing.xfer or 0), history.received))
+    until = history.first_byte or history.stopped or 0
     return Evidence(
         **counters,
         connected_us=connected,
         request_bytes=exchange.request_bytes if exchange else 0,
         sent_whole=history.sent is not None and taken >= len((exchange and exchange.request.body) or b""),
-        pause=pause,
+        starved=starved_by_phase(history),
+        early_us=max(0, until - history.early) // 1000 if history.early else 0,
+        pauses=pauses_of(history, ended, timing.xfer or 0),
         held_us=exchange.held_ns(history.stopped or 0) // 1000 if exchange else 0,
         shut=history.shut,
+        is_alive=still_alive(history, ended),
         resolver=resolver,
         canonical_name=history.canonical_name,
     )
@@ -5788,58 +5843,10 @@ def describe_network(current: CurrentStep, options: Options, evidence: Evidence)
     )
 
 
-def explain_time_out(phase: str, ip: str, history: Log, evidence: Evidence) -> str:
-    """Say what a time-out in a phase means, by what the kernel had counted and by the length of the body;
-    empty where neither tells. Without the server's `ip`, behind a proxy, only the length does: the kernel
-    knows the proxy's side.
-    """
-    last, taken = evidence.ended, counters_before(history, evidence.connected)
-    since = taken if phase == "tls" else evidence.sent or taken
-    told = explain_length(history)
-    if not last or last.sent is None:
-        return told
-    if last.since(since, "received") and last.quiet_us < LEAST_QUIET_US:  # it still flows
-        return ""
-    acknowledged = last.since(taken, "acknowledged")
-    if history.kept and last.since(since, "retransmits") and not acknowledged:
-        return FORGOTTEN_HINT.format(history.idle / 1e9)
-    if told or not ip or evidence.shut:
-        return told
-    phase = "upload" if phase == "wait" and history.sent is None else phase
-    return explain_silence(phase, ip, last, since, last.since(taken, "sent") - acknowledged)
-
-
-def describe_failure(
-    current: CurrentStep, history: Log, options: Options, evidence: Evidence
-) -> Failure | None:
-    """Say why a step failed and what to try; None if it did not fail."""
-    error, route = history.error, current.route
-    if error is None:
-        return None
-    hint, phase, peer = error.hint, history.phase, history.connected.peer
-    if error.kind == "timeout" and phase in ("tls", "wait", "xfer"):
-        ip = peer.ip if peer and not route.proxy else ""
-        hint = explain_time_out(phase, ip, history, evidence) or hint
-    quiet = min(evidence.ended.quiet_us if evidence.ended else 0, history.timing.xfer or 0)
-    if error.kind != "timeout" and quiet >= 2 * LEAST_QUIET_US:
-        hint = f"Nothing came for {length_text(quiet)} before that. {hint}"
-    left = getattr(history.timing, phase) or 0
-    if error.kind == "timeout" and history.start and left < options.max_time * 1e6 / 2:
-        early = f"What came before left {phase} only {length_text(left)} of that time"
-        hint = f"{early}: look there first; or {RAISE_M}" if left < LEAST_LEFT_US else f"{early}. {hint}"
-    if route.proxy and route.source != "--proxy" and error.kind != "redirect":
-        hint += f" The proxy is that of {route.source}: -x '' goes without it."
-    return Failure(error.kind, phase, error.message, hint)
-
-
 def finish(current: CurrentStep, options: Options) -> Step:
     """Make the record of a step."""
     history = current.log
-    url, timing, starved = current.request.url, history.timing, 0
-    if history.start:
-        had, waited = (now - then for now, then in zip(cpu_times(), history.cpu_times))
-        since_end = time.perf_counter_ns() - history.start - timing.total * 1000
-        starved = starved_within(had, waited, since_end, timing.total)
+    url, timing, error = current.request.url, history.timing, history.error
     evidence = gather_evidence(history, options, timing, current.route.first_hop(url)[0])
     exchange = history.exchange
     sent = exchange.headers if exchange else headers_to_send(current.request, current.route)
@@ -5861,8 +5868,8 @@ def finish(current: CurrentStep, options: Options) -> Step:
         response=response,
         body_bytes=history.received,
         interim=history.interim,
-        error=describe_failure(current, history, options, evidence),
-        starved_us=starved,
+        error=Failure(error.kind, history.phase, error.message, error.hint) if error else None,
+        starved_us=sum(evidence.starved.values()),
         evidence=evidence,
         span_id=current.span_id,
         notes=notes,
@@ -5871,7 +5878,7 @@ def finish(current: CurrentStep, options: Options) -> Step:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 23. Chain. Steps -> Run, under a deadline.
+# 21. Chain. Steps -> Run, under a deadline.
 class Chain:
     """A run under way, at which `look` looks ten times a second."""
 
@@ -5888,12 +5895,13 @@ class Chain:
 
     def look(self) -> None:
         if self.current:
-            self.current.log.look_at_window()
+            self.current.log.look()
         self._look(self)
 
     def start_clock(self, log: Log, seconds: float) -> None:
         """Start the clock of a step; that of the first one starts the time of -m. Raises TimeIsOver."""
-        log.started_at, log.cpu_times = wall_clock(), cpu_times()
+        log.started_at = wall_clock()
+        log.note_cpu("start")
         if self.started:
             self.deadline.patience()
         log.start = time.perf_counter_ns()
@@ -5938,6 +5946,7 @@ class ConnectionPool:
                 each.close()
 
     def close(self) -> None:
+        self.lookups.leave_behind()
         for way in self._left.values():
             if isinstance(way, Way):
                 way.close()
@@ -6055,7 +6064,7 @@ def measure(options: Options, pool: ConnectionPool, look: Callable[[Chain], None
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 24a. Statistics. Steps -> what they have in common: pure functions of whole microseconds. A statistic is
+# 22a. Statistics. Steps -> what they have in common: pure functions of whole microseconds. A statistic is
 #      None where there are too few values. No mean and no deviation: one slow run moves them at will.
 LEAST_GOOD_RUNS = 8  # fewer good runs cannot tell what is usual
 
@@ -6382,7 +6391,7 @@ class Summary:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 24b. Comparison. Steps of two sides -> by how much one is above the other, and whether that is certain.
+# 22b. Comparison. Steps of two sides -> by how much one is above the other, and whether that is certain.
 class Comparison(NamedTuple):
     """The chains of a side beside those of the first one; or the last step of a series beside a baseline."""
 
@@ -6507,7 +6516,7 @@ def judge_allowance(key: str, allowance: Allowance, found: Comparison) -> Judgem
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 24c. Verdict. Runs -> the budgets' outcome.
+# 22c. Verdict. Runs -> the budgets' outcome.
 def judge_time(key: str, threshold: float, runs: Sequence[Run]) -> Judgement:
     """Hold runs of one variant against a budget in ms.
 
@@ -6565,258 +6574,263 @@ def judge_all(options: Options, own: Sequence[Run], comparisons: Sequence[Compar
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 25a. Findings. Step, Run -> what the times mean: pure functions. A rule gives what it finds; of that, what
-#     costs too little is not told. Where one end cannot tell two causes apart, the text names both; what only
-#     matches a pattern is said to fit it. The tolerances were measured on Linux 6.18, over 2 to 300 ms.
-WORTH_US, WORTH_SHARE = 5_000, 0.1  # a finding costs at least so much, and so much of its step's total
-# Of the time of sending: the round trip grows by more on a slow line; measured: 0.36-0.42.
-QUEUE_SHARE = 1 / 6
-LOSSY_QUEUE_US, LOSSY_QUEUE_SHARE = 20_000, 0.5  # by so much of a round trip, where a loss keeps it short
+# 23a. Account. Step -> shares: who owes how much of each phase, so that it always adds up. Pure functions.
+#      Each phase has one, which gives claims in turn: each gets what is left of the phase, the last one the
+#      rest. A claim of `server|path` is of one of the two: one end cannot tell which. What Linux' counters
+#      mean was measured over 2 to 400 ms (tests/bench/causes.py); without them the rest is the server's.
 FIRST_WINDOW = 10  # segments that a sender may send at once (RFC 6928)
 TIME_OUT_US = 200_000  # before Linux sends something again, at the least; twice as long each time
-UNIX_SEGMENT = 1460  # bytes, as on Ethernet: a unix socket has no segments of its own
-SLOW_US = 50_000  # less may be computing
-SLOW_TRIPS = 2  # round trips; less may be one flight more
-ALL_OF_IT = 0.95  # of a wait: the rest of it needs no words
-PROXY_TRIPS = 3  # that opening a way takes at most: TLS 1.2 before CONNECT, or SOCKS with a password
-HELD_BACK_US = (38_000, 50_000)  # a delayed acknowledgment: 40 ms and a kernel tick; measured: 40.4-46.8
-HELD_BACK_RTT_US = 20_000  # of the path at most
-HELD_BACK_SEGMENTS = 3  # at most: two full ones are acknowledged at once
-MANY_LOOKUPS_US = 5_000_000  # a lookup that takes longer is not made twenty times
-LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
-LOOKUP_EARLY_US = 10_000  # by which time-outs may end early: 0.6 ms each, as measured
-CHAIN_SHARE = 0.3  # of a chain's total, that the steps before the last take at least
-LEAST_CLAIM_MS = 1  # what a server says of its own time is not repeated if it is less
+TICK_US = 10_000  # us by which the kernel's count of the time in which something was under way may be off
+HELD_BACK_US = 200_000  # us for which a kernel may hold an acknowledgment back (Linux 40 ms, others 200)
+LATE_SHARE = 0.7  # of the time until an acknowledgment: what was sent again was late, if a sample has so much
+QUEUE_TRIPS = 1.5  # by so many times the round trip has grown on a line with a queue
+LINE_SHARE = 0.8  # of the rate at which a request was acknowledged, that its newest part arrived at on a line
+WINDOW_SHARE = 0.1  # of the time of an upload: a window that held it back for less is no cause
+RESEND_SLACK_US = 60_000  # us by which a lost answer may be later than its time-out and a round trip
 
-
-def slow_start_trips(segments: int) -> int:
-    """Return the round trips that so many segments take to leave: 10, 20, 40 of them … (RFC 6928, 5681)."""
-    trips = 1
-    while FIRST_WINDOW * (2**trips - 1) < segments:
-        trips += 1
-    return trips
-
-
+Claim = tuple[str, float, str]  # owner, or two of which it is one; us; certainty
 # By phase: when the kernel's counters were read.
 MARKS = {"tls": ("connected", "sent"), "wait": ("sent", "answered"), "xfer": ("answered", "ended")}
 
 
-class Case:
-    """A step, and what several rules need of it. Times are in us. What is unknown, or was not reached, is 0:
-    then no rule that needs it finds anything.
+def slow_start_trips(size: int, segment: int) -> int:
+    """Return the round trips that so many bytes take: 10, 20, 40 segments … (RFC 6928, 5681)."""
+    trips = 1
+    while FIRST_WINDOW * (2**trips - 1) * max(1, segment) < size:
+        trips += 1
+    return trips
+
+
+def counters_at(evidence: Evidence, phase: str) -> tuple[Counters | None, Counters | None]:
+    """Return what the kernel had counted at the begin and end of a phase, or at the end of all."""
+    begun, ended = MARKS[phase]
+    return getattr(evidence, begun), getattr(evidence, ended) or evidence.ended
+
+
+def grown(evidence: Evidence, name: str, phase: str) -> int:
+    """Return by how much a count grew in a phase."""
+    before, after = counters_at(evidence, phase)
+    return after.since(before, name) if after else 0
+
+
+def fits_time_out(us: float, trip: int) -> bool:
+    """Tell whether a time may be that of a lost answer: one to three time-outs of Linux, and round trips."""
+    return any(0 <= us - count * TIME_OUT_US <= RESEND_SLACK_US + 2 * trip for count in (1, 2, 3))
+
+
+def behind(step: Step, phase: str) -> str:
+    """Return who answers: behind a proxy one end cannot tell which of the two was slow. Where nothing came
+    until the deadline, a probe may tell whether the other end of the connection lives.
     """
-
-    def __init__(self, step: Step) -> None:
-        evidence, error = step.evidence, step.error
-        self.step, self.evidence, self.is_direct = step, evidence, not step.route.proxy
-        self.dns, self.connect, self.tls, self.wait, self.xfer = (spent or 0 for spent in step.timing[:5])
-        if error and error.phase == "dns" and error.kind != "dns":
-            self.dns = 0  # the deadline ended the lookup
-        self.winner = next((attempt for attempt in step.network.attempts if not attempt.error), None)
-        self.answered, self.segment = bool(evidence.answered), evidence.sent.segment if evidence.sent else 0
-        self.is_unix = step.route.unix_socket is not None
-        if self.is_unix:  # the kernel counts nothing there
-            self.answered, self.segment = bool(step.response), UNIX_SEGMENT
-        self.rtt = (evidence.ended and evidence.ended.rtt_us) or 0  # the least, to whatever TCP connected to
-        self.last = evidence.answered or evidence.ended  # the counters when wait was over
-        self.queued = self.last.smoothed_rtt_us - self.rtt if self.last else 0  # by how much trips had grown
-        # How long the line needs for the request at the rate at which the newest of it arrived; 0 if unknown.
-        rate = self.last and self.last.rate
-        self.line_time = self.grown("acknowledged", *MARKS["wait"]) * 1_000_000 // rate if rate else 0
-        # How long the other side's windows of TCP and HTTP/2 held the request back. A window that is full of
-        # what waits in a queue on the way holds nothing back while the line is busy, as its rate tells.
-        self.limited, self.held = self.grown("limited_us", *MARKS["wait"]), evidence.held_us
-        if self.line_time and self.has_queue:
-            idle = max(0, self.busy("wait") - self.line_time)
-            self.limited, self.held = min(self.limited, idle), min(self.held, idle)
-        self.least = max(WORTH_US, WORTH_SHARE * step.timing.total)  # that a finding costs
-        # By phase, how many segments were lost here, for they had not arrived yet when they were sent again.
-        self.lost = {
-            phase: max(0, self.grown("retransmits", *ends) - self.grown("duplicates", ends[0], "ended"))
-            for phase, ends in MARKS.items()
-        }
-        if evidence.shut:  # what was sent again had been dropped there, and had to wait until it was read
-            self.lost["wait"] = 0
-            self.limited = max(self.limited, self.busy("wait") - self.trips("wait"))
-
-    def grown(self, name: str, since: str, until: str) -> int:
-        """Return by how much a counter of the kernel grew from one instant to another, or else to the end."""
-        earlier, later = getattr(self.evidence, since), getattr(self.evidence, until) or self.evidence.ended
-        return later.since(earlier, name) if later else 0
-
-    @property
-    def behind(self) -> str:
-        """Name whatever may have been slow to answer."""
-        if self.is_direct:
-            return "the server, or what is behind it,"
-        source = self.step.route.source
-        named = "" if source == "--proxy" else f" (from {source})"
-        return f"the proxy{named}, the way behind it or the server"
-
-    @property
-    def tcp_reader(self) -> str:
-        """Name whoever takes the request from TCP."""
-        return f"the {'server' if self.is_direct else 'proxy'}'s TCP"
-
-    @property
-    def around(self) -> str:
-        """Name the way around a proxy that the environment chose."""
-        return "" if self.is_direct or self.step.route.source == "--proxy" else "; -x '' goes without it"
-
-    def trip(self, phase: str) -> int:
-        """Return the round trip in dns, tls or wait, as long as it was seen to take. The SYN may also have
-        waited for ARP, a radio or a firewall: if a far shorter round trip was seen by the end of the phase,
-        that one counts.
-        """
-        connected = self.evidence.connected
-        if not self.winner or not connected or connected.retransmits:
-            return self.rtt
-        seen = {"dns": connected, "tls": self.evidence.sent}.get(phase, self.evidence.answered)
-        took, least = self.winner.duration_us, (seen and seen.rtt_us) or 0
-        return max(self.rtt, took if not least or took <= SLOW_TRIPS * least else least)
-
-    def trips(self, phase: str) -> int:
-        """Return what the round trips of tls or wait take (RFC 8446, 5246; 5681)."""
-        if phase == "tls":
-            return self.trip(phase) * (1 if self.step.network.tls.version == "TLSv1.3" else 2)
-        segments = math.ceil(self.evidence.request_bytes / max(1, self.segment))
-        return max(self.trip(phase) * slow_start_trips(segments), self.lossy_line_time)
-
-    def sending(self, phase: str) -> int:
-        """Return for how long of tls or wait this machine was sending, to the last acknowledgment.
-
-        The kernel's count holds where it has a reason: something lost, a window that was closed, a queue on
-        the way. That an acknowledgment is late is none (RFC 1122 section 4.2.3.2): then the round trips hold.
-        """
-        trips, busy, last = self.trips(phase), self.busy(phase), self.evidence.ended
-        lost, size = self.lost[phase], self.evidence.request_bytes if phase == "wait" else 0
-        if self.is_unix or (not lost and size <= self.segment):
-            return trips
-        if last is None or last.busy_us is None or (lost and not busy):  # the kernel does not tell
-            if lost or size <= FIRST_WINDOW * self.segment:
-                return trips + self.time_outs(lost)
-            return self.wait
-        if not (lost or self.limited or self.has_queue):
-            busy = min(busy, trips)
-        return max(self.trip(phase), busy)
-
-    def busy(self, phase: str) -> int:
-        """Return for how long of a phase something was sent and not acknowledged, as the kernel counts."""
-        return self.grown("busy_us", *MARKS[phase])
-
-    @property
-    def has_queue(self) -> bool:
-        """Tell whether round trips grew while the request was sent: it waited in a queue, at a slow line."""
-        busy = self.busy("wait")
-        least = min(QUEUE_SHARE * busy, max(SLOW_US, self.rtt))
-        return busy > 0 and self.queued >= least
-
-    @property
-    def lossy_line_time(self) -> int:
-        """Return how long the line takes for a request of which something was lost, 0 where that is unknown;
-        where nothing is lost the kernel's count has it. Behind a loss there is less under way, and a shorter
-        queue; but while there is one, what arrives has the rate of the line.
-        """
-        least = max(LOSSY_QUEUE_US, LOSSY_QUEUE_SHARE * self.rtt)
-        return min(self.busy("wait"), self.line_time) if self.lost["wait"] and self.queued >= least else 0
-
-    def time_outs(self, lost: int) -> int:
-        """Return what so many losses can have cost at the most: each time-out is twice the one before it."""
-        first = max(TIME_OUT_US, self.evidence.sent.time_out_us if self.evidence.sent else 0)
-        return first * ((1 << min(lost, 20)) - 1)
-
-    def resend_cost(self, phase: str) -> int:
-        """Return what it has cost to send something again in tls or wait, at the most."""
-        beyond = self.sending(phase) - self.trips(phase) - (self.limited if phase == "wait" else 0)
-        return max(0, min(beyond, self.time_outs(self.lost[phase])))
-
-    def loss_cost(self, phase: str) -> int:
-        """Return what losses in tls or wait have cost, at the most."""
-        spent: int = getattr(self, phase)
-        return max(0, min(self.resend_cost(phase), spent - self.trips(phase)))
-
-    def unexplained(self, phase: str) -> int:
-        """Return what is left of tls or wait beyond sending, losses and the work of this machine."""
-        if phase == "tls":
-            # The time since the other side's last segment, and time without a CPU, was spent on this machine.
-            quiet = self.evidence.sent.quiet_us if self.evidence.sent else 0
-            return self.tls - self.sending("tls") - max(quiet, self.step.starved_us)
-        if self.evidence.taken and self.step.timing.send:
-            # Until its last byte was taken all is `send`; what was under way then needed as long as `left`.
-            left = max(self.trip("wait"), self.grown("busy_us", "taken", "answered"))
-            return self.wait - self.step.timing.send - left
-        return self.wait - self.sending("wait") - self.held
-
-    def is_slow(self, phase: str) -> bool:
-        """Tell whether much of tls or wait is unexplained: more where a loss makes that less exact."""
-        least = (SLOW_US, SLOW_TRIPS * self.trip(phase))
-        return self.unexplained(phase) >= (sum(least) if self.lost[phase] else max(least))
+    error, is_alive = step.error, step.evidence.is_alive
+    if error and (error.kind, error.phase) == ("timeout", phase) and not is_alive:
+        return "server|path" if is_alive is None else "path"
+    return "server|proxy" if step.route.proxy else "server"
 
 
-Found = Iterator[Finding]
+def connect_claims(step: Step) -> Iterator[Claim]:
+    """Share out connect: addresses in vain, lost SYNs, a round trip, and what a proxy takes beyond it."""
+    evidence, trip = step.evidence, step.evidence.trip
+    if evidence.connected_us is None:
+        yield "server" if step.route.unix_socket else "attempts", math.inf, "seen"
+        return
+    winner = next((each for each in step.network.attempts if not each.error), None)
+    took = winner.duration_us if winner else evidence.connected_us
+    yield "attempts", evidence.connected_us - took, "seen"
+    yield "path", trip, "seen"
+    yield "here", evidence.starved.get("connect", 0), "seen"
+    if evidence.connected and evidence.connected.retransmits:
+        yield "loss", took - trip, "seen"
+    elif took > 2 * trip + TICK_US:
+        yield "server|path", took - trip, "fits"
+    else:
+        yield "path", took - trip, "fits"
+    if step.route.proxy:
+        yield "path", trip, "fits"
+        yield "proxy", math.inf, "seen"
+    yield "path", math.inf, "fits"
 
 
-def loss_seen(case: Case, phase: str) -> str:
-    """Say what was seen of losses in a phase."""
-    return f"{plural(case.lost[phase], 'segment')} {'was' if case.lost[phase] == 1 else 'were'} sent again"
+def trip_claims(step: Step, phase: str, trips: int) -> Iterator[Claim]:
+    """Share out the time until what was sent was acknowledged: round trips, what was lost, what was late.
 
-
-def small_loss(case: Case, phase: str) -> str:
-    """Say what losses have cost that are too small for a finding of their own; empty where there are none."""
-    cost = case.loss_cost(phase)
-    if not case.lost[phase] or cost >= case.least:
-        return ""
-    return f"; {loss_seen(case, phase)}{f', which cost up to {length_text(cost)}' if cost > 0 else ''}"
-
-
-def window_text(whose: str, us: int) -> str:
-    return f"{whose} window held the upload back for {length_text(us)}"
-
-
-def losses(case: Case) -> Found:
-    """Find the phases in which segments were lost. Before TCP is connected that can only be a SYN."""
-    connected, winner = case.evidence.connected, case.winner
-    if connected and connected.retransmits and winner:
-        text = (
-            f"the SYN had to be sent again, {how_often(connected.retransmits)}: it or its answer was lost "
-            "or late (loss, a firewall, a full listen queue)"
-        )
-        yield Finding("loss", "connect", winner.duration_us - case.rtt, "seen", text)
-    for phase in ("tls", "wait"):
-        if not case.lost[phase]:
-            continue
-        text = f"{loss_seen(case, phase)}: loss or reordering on the way"
-        if phase == "wait":
-            text += ", or a full buffer there" if case.limited and case.evidence.shut is None else ""
-            if WORTH_US <= case.limited < case.least:  # too short for a finding of its own
-                text += f"; {window_text(case.tcp_reader, case.limited)}"
-        yield Finding("loss", phase, case.loss_cost(phase), "seen", text)
-
-
-def other_family(case: Case, resolver: Resolver, what: str) -> str:
-    """Say what may have become of the question for A or AAAA, and what tells; empty where both were answered,
-    or one was not asked. `--vs` makes twenty rounds: for a long lookup it is not advised.
+    The kernel's count of that time (`busy`) tells how long the way was. An acknowledgment that is late may
+    have been held back there, to go with the answer (RFC 1122 section 4.2.3.2), but not for long.
     """
-    families = {family_of(ip) for ip in case.step.network.addresses}
-    if not resolver.asks_both or len(families) > 1:
-        return ""
-    ways = [way for way, family in (("-4", "IPv4"), ("-6", "IPv6")) if family in families or not families]
-    versus = "--vs " if case.dns < MANY_LOOKUPS_US else ""
-    return f", or {what}: {versus}{' or '.join(ways)} tells"
+    evidence, least = step.evidence, step.evidence.trip * trips
+    before, after = counters_at(evidence, phase)
+    yield "path", least, "seen"
+    beyond = grown(evidence, "busy_us", phase) - least
+    if not before or not after:
+        return
+    again = after.since(before, "retransmits")
+    lost = again - after.since(before, "duplicates")  # what was a duplicate there was late (RFC 2883)
+    sample = before.smoothed_rtt_us + 8 * (after.smoothed_rtt_us - before.smoothed_rtt_us)
+    if lost > 0 and sample < LATE_SHARE * (beyond + least):
+        first = max(TIME_OUT_US, before.time_out_us)  # each time-out is twice the one before it
+        yield "loss", min(beyond, first * ((1 << min(again, 20)) - 1) + evidence.trip), "seen"
+    elif lost > 0 and fits_time_out(beyond, evidence.trip):
+        yield "path|loss", beyond, "fits"
+    elif again or beyond > HELD_BACK_US:
+        yield "path", beyond, "fits"
+    elif beyond > TICK_US:
+        yield "server|path", beyond, "fits"
 
 
-def time_outs_text(case: Case, resolver: Resolver, host: str, passed: int, names: int) -> str:
-    """Say what so many time-outs fit, in a lookup of so many names. Which name server was silent cannot be
-    told: C libraries ask them one after the other, or all at once.
+def rest_claim(step: Step, phase: str) -> Claim:
+    """Give what is left of tls or wait to who answers; or, where it is as long as a time-out, to a loss: an
+    answer of one segment that was lost comes again after that.
     """
-    times = f"{plural(passed, 'time-out', 'a')} of {resolver.time_out_us / 1e6:g} s"
-    text = f"this fits {times}: a name server gave no usable answer in time ({', '.join(resolver.servers)})"
-    if len(resolver.servers) > 1:
-        text += f": dig @{resolver.servers[0]} {host} shows which"
-    text += other_family(case, resolver, "A or AAAA stayed without an answer")
-    if 1 < names <= passed:
-        text += f"; {names} names were asked for (search): {host}. with a final dot asks for one"
-    return text
+    left = (getattr(step.timing, phase) or 0) - max(
+        step.evidence.trip, grown(step.evidence, "busy_us", phase)
+    )
+    lost = fits_time_out(left, step.evidence.trip) and not step.error and not step.route.proxy
+    return "server|loss" if lost else behind(step, phase), math.inf, "fits"
+
+
+def tls_claims(step: Step) -> Iterator[Claim]:
+    """Share out tls: what this machine computed, round trips, and what else the answers took."""
+    evidence = step.evidence
+    quiet = evidence.sent.quiet_us if evidence.sent else 0  # since the other side's last segment
+    yield "here", max(quiet, evidence.starved.get("tls", 0)), "seen"
+    yield from trip_claims(step, "tls", 1 if step.network.tls.version in (None, "TLSv1.3") else 2)
+    yield rest_claim(step, "tls")
+
+
+def upload_claims(step: Step) -> Iterator[Claim]:
+    """Share out the time in which a request of several round trips left: those trips, losses, and the rate.
+
+    The other side's window held it back where it was shut, or ran empty: its program reads no faster, or the
+    line behind it does not. A line has a queue, in which round trips grow, and what arrives has its rate.
+    """
+    evidence, (before, after) = step.evidence, counters_at(step.evidence, "wait")
+    assert before and after
+    trips = evidence.trip * slow_start_trips(evidence.request_bytes, before.segment)
+    busy, size = after.since(before, "busy_us"), after.since(before, "acknowledged")
+    yield "path", min(trips, busy or trips), "seen"
+    beyond, held = busy - trips, after.since(before, "limited_us")
+    yield "server|line", evidence.held_us, "seen"
+    has_queue = after.smoothed_rtt_us >= QUEUE_TRIPS * evidence.trip
+    lost = after.since(before, "retransmits") - after.since(before, "duplicates")
+    if after.path_mtu < before.path_mtu:  # a router has told it: what was too large was sent again
+        yield "path", beyond, "seen"
+    elif lost > 0 and not evidence.shut and not has_queue:
+        yield "loss", min(beyond, TIME_OUT_US * ((1 << min(lost, 20)) - 1)), "seen"
+    rate = (after.rate or 0) * busy / 1e6
+    if evidence.shut or held > WINDOW_SHARE * busy:
+        yield "server|line", beyond, "fits"
+    elif has_queue and rate <= size / LINE_SHARE:
+        yield "line", beyond, "fits"
+    else:
+        yield "line|server", beyond, "fits"
+
+
+def wait_claims(step: Step) -> Iterator[Claim]:
+    """Share out wait: sending the request, what came out of order and waited for a lost segment, the rest."""
+    evidence = step.evidence
+    yield "here", evidence.starved.get("wait", 0), "seen"
+    yield "loss", evidence.early_us, "seen"
+    if evidence.sent and evidence.ended and not step.route.unix_socket:
+        if slow_start_trips(evidence.request_bytes, evidence.sent.segment) == 1:
+            yield from trip_claims(step, "wait", 1)
+        else:
+            yield from upload_claims(step)
+    yield rest_claim(step, "wait")
+
+
+def xfer_claims(step: Step) -> Iterator[Claim]:
+    """Share out xfer: flights of the slow start, pauses, and all else, in which bytes came at a rate."""
+    evidence, pauses = step.evidence, step.evidence.pauses
+    yield "here", evidence.starved.get("xfer", 0), "seen"
+    yield "loss", pauses.lost_us, "seen"
+    lost = pauses.number == 1 and fits_time_out(pauses.us, evidence.trip) and not step.error
+    yield "server|loss" if lost else behind(step, "xfer"), pauses.us, "fits"
+    segment = evidence.answered.segment if evidence.answered else 0
+    flights = evidence.trip * (slow_start_trips(step.body_bytes, segment) - 1)
+    yield "path", flights, "fits"
+    rest = (step.timing.xfer or 0) - pauses.us - pauses.lost_us - flights
+    yield "line|path" if rest <= evidence.trip + TICK_US else "line|server", math.inf, "fits"
+
+
+def divide(phase: str, spent: int, claims: Iterable[Claim]) -> Iterator[Share]:
+    """Give each claim in turn what is left of a phase."""
+    left = spent
+    for owners, us, certainty in claims:
+        taken = min(left, max(0, round(min(us, left))))
+        left -= taken
+        owner, _, other = owners.partition("|")
+        if taken:
+            yield Share(owner, phase, taken, certainty, other or None)
+
+
+CLAIMS: dict[str, Callable[[Step], Iterable[Claim]]] = {
+    "dns": lambda step: [("resolver", math.inf, "seen")],
+    "connect": connect_claims,
+    "tls": tls_claims,
+    "wait": wait_claims,
+    "xfer": xfer_claims,
+}
+
+
+def account_of(step: Step) -> tuple[Share, ...]:
+    """Return who owes the step's time: shares that add up to its phases."""
+    spent = ((phase, getattr(step.timing, phase) or 0) for phase in PHASES)
+    shares = (share for phase, us in spent for share in divide(phase, us, CLAIMS[phase](step)))
+    alike = group_by(lambda share: share._replace(us=0), shares)
+    return tuple(share._replace(us=sum(each.us for each in same)) for share, same in alike.items())
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 23b. Findings. The shares of which there is something to say or do: of each phase one function has the
+#      words. It returns the id of a finding and its text, None where there is nothing to say.
+WORTH_US, WORTH_SHARE = 5_000, 0.1  # a finding costs at least so much, and so much of its step's total
+SLOW_US = 50_000  # of a server, a lookup, a silence, all round trips; less may be computing
+ALL_OF_IT = 0.95  # of a wait: the rest of it needs no words
+NAGLE_US = range(38_000, 50_000)  # a delayed acknowledgment of Linux: 40 ms and a kernel tick
+NAGLE_TRIP_US = 20_000  # of the path at most
+LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
+LOOKUP_EARLY_US = 10_000  # by which time-outs may end early: 0.6 ms each, as measured
+LEAST_CLAIM_MS = 1  # what a server says of its own time is not repeated if it is less
+
+if TYPE_CHECKING:
+    Words = tuple[str, str] | None
+
+
+def longest_first(timings: Iterable[Metric]) -> list[Metric]:
+    """Return metrics by falling duration, those without one at the end."""
+    return sorted(timings, key=lambda metric: (metric.duration_ms is None, -(metric.duration_ms or 0)))
+
+
+def around(step: Step) -> str:
+    """Name the way around a proxy that the environment chose."""
+    return "; -x '' goes without it" if step.route.proxy and step.route.source != "--proxy" else ""
+
+
+def who_answers(step: Step) -> str:
+    """Name whatever may have been slow to answer."""
+    source = "" if step.route.source == "--proxy" else f" (from {step.route.source})"
+    behind_it = f"the proxy{source}, the way behind it or the server"
+    return behind_it if step.route.proxy else "the server, or what is behind it,"
+
+
+def late_text(step: Step, us: int, owners: str) -> str:
+    """Say by how much an acknowledgment was late; servers hold one back too, to send it with their answer."""
+    held = "the server held it back, or " if "server" in owners else ""
+    later = f"{length_text(us)} more than a round trip ({time_text(step.evidence.trip)})"
+    return f"an acknowledgment took {later}: {held}a queue on the way, a radio, another route"
+
+
+def loss_text(step: Step, phase: str) -> str:
+    """Say what was seen of a loss; where small parts of an answer alone came, large ones may never."""
+    evidence, last = step.evidence, step.evidence.ended
+    again = max(0, grown(evidence, "retransmits", phase) - grown(evidence, "duplicates", phase))
+    if phase == "wait" and evidence.early_us:
+        small = last and last.segment < JUMBO_FRAME and last.segment_in < last.segment - LARGEST_OPTIONS
+        mtu = "; or packets of 1,500 bytes do not get through (MTU)" if small else ""
+        return f"parts of the answer were here, and waited for one that was lost on the way{mtu}"
+    if not again:
+        return "what came waited for a segment that was lost or late on the way"
+    return f"{plural(again, 'segment')} {'was' if again == 1 else 'were'} sent again: loss on the way"
 
 
 def count_names(host: str, resolver: Resolver | None, answered: str | None) -> int:
@@ -6827,172 +6841,178 @@ def count_names(host: str, resolver: Resolver | None, answered: str | None) -> i
     return asked.index(answered) + 1 if answered in asked else len(asked)
 
 
-def long_lookup(case: Case) -> Found:
-    """Find a lookup that took time-outs, asked for the names of a search list first, or was slow."""
-    resolver, answered = case.evidence.resolver, case.evidence.canonical_name
-    host, _ = case.step.route.first_hop(case.step.request.url)
-    names, is_last = count_names(host, resolver, answered), answered == host
-    if resolver:
-        passed, late = divmod(case.dns + LOOKUP_EARLY_US, resolver.time_out_us)
-        if passed and late <= LOOKUP_EARLY_US + LOOKUP_SLACK_US:
-            text = time_outs_text(case, resolver, host, passed, names if is_last else 1)
-            yield Finding("resolver_timeout", "dns", passed * resolver.time_out_us, "fits", text)
-            return
-    took = case.dns - case.step.starved_us
-    is_slow = took >= max(LONG_LOOKUP_US, SLOW_TRIPS * case.trip("dns")) * names
-    if resolver and names > 1 and is_last and took >= LONG_SEARCH_US and not is_slow:
-        text = (
-            f"this fits a search list: {names} names were asked for, this one last (search, "
-            f"ndots:{resolver.ndots} in /etc/resolv.conf): {host}. with a final dot asks for one"
-        )
-        yield Finding("search_list", "dns", case.dns * (names - 1) // names, "fits", text)
-    elif is_slow:
-        text = "it may have asked others, or waited for one that does not answer"
-        if names > 1:
-            text = f"{names} names were asked for, or the name server was slow: one run with a final dot "
-            text += f"({host}.) tells"
-        elif resolver:
-            text += other_family(case, resolver, "A or AAAA was answered late")
-        servers = f" ({', '.join(resolver.servers)})" if resolver else ""
-        text = f"the resolver{servers} took {length_text(case.dns)} for this lookup: {text}"
-        yield Finding("slow_lookup", "dns", case.dns, "seen", text)
+def dns_words(step: Step, owners: str, us: int) -> Words:
+    """Say how long a lookup took, whom was asked, for how many names, and how many time-outs that fits."""
+    resolver, (host, _) = step.evidence.resolver, step.route.first_hop(step.request.url)
+    if us < SLOW_US:
+        return None
+    servers = f" ({', '.join(resolver.servers)})" if resolver else ""
+    text = f"the resolver{servers} took {length_text(us)}"
+    answered = step.evidence.canonical_name
+    names = count_names(host, resolver, answered) if answered in (None, host) else 1
+    if names > 1:
+        url = f"{host}." if step.route.proxy else step.request.url._replace(host=f"{host}.").text
+        text += f" for up to {names} names (search list): one run with {clip(url)} tells whether it is that"
+    passed, late = divmod(us + LOOKUP_EARLY_US, resolver.time_out_us) if resolver else (0, 0)
+    if resolver and passed and late <= LOOKUP_EARLY_US + LOOKUP_SLACK_US:
+        text += f"; it fits {plural(passed, 'time-out', 'a')} of {resolver.time_out_us / 1e6:g} s"
+        text += ": a name server is silent, or does not answer for A or AAAA (-4 or -6 tells)"
+    return "lookup", text
 
 
-def slow_proxy(case: Case) -> Found:
-    """Find that the proxy was slow to connect: beyond the round trips that any scheme takes."""
-    tcp_us, route, error = case.evidence.connected_us, case.step.route, case.step.error
-    if not route.proxy or tcp_us is None:
-        return
-    took = case.connect - tcp_us
-    if took >= SLOW_US + PROXY_TRIPS * tcp_us:
-        task = "connect to the target"
-        if route.proxy.scheme == "https":
-            task = "shake hands" if route.forwarder(case.step.request.url) else f"shake hands and {task}"
-        how = "did not" if error and error.phase == "connect" else "took this long to"
-        text = f"the proxy {how} {task}; TCP to the proxy itself took {time_text(tcp_us)}"
-        yield Finding("proxy", "connect", took, "seen", text + case.around)
+def connect_words(step: Step, owners: str, us: int) -> Words:
+    """Name the addresses that were tried in vain; say what a SYN, its answer or a proxy took."""
+    evidence, proxy = step.evidence, step.route.proxy
+    if owners == "attempts":
+        told = []
+        for ip, spent, error in step.network.attempts:
+            if error == GIVEN_UP:
+                only = "-6" if ":" in ip else "-4"
+                error = f"had not answered after {length_text(spent)}: dead or far, {only} tells"
+            told += [f"{ip} {error}"] if error else []
+        return ("attempts", list_first(told, 3)) if told else None
+    if owners == "loss":
+        often = how_often(evidence.connected.retransmits if evidence.connected else 1)
+        cause = "it or its answer was lost or late (loss, a firewall, a full listen queue)"
+        return "loss", f"the SYN had to be sent again, {often}: {cause}"
+    if us < SLOW_US:
+        return None
+    if owners == "server|path":
+        text = f"the answer to the SYN came {length_text(us)} later than a round trip"
+        causes = "a balancer that connects first, a radio, ARP, or a queue on the way"
+        return "connect", f"{text} ({time_text(evidence.trip)}): {causes}"
+    if not proxy or owners != "proxy":
+        return None
+    task = "connect to the target"
+    if proxy.scheme == "https":
+        task = "shake hands" if step.route.forwarder(step.request.url) else f"shake hands and {task}"
+    tcp = f"TCP to the proxy itself took {time_text(evidence.connected_us)}"
+    return "proxy", f"the proxy took this long to {task}; {tcp}{around(step)}"
 
 
-def slow_tls(case: Case) -> Found:
-    """Find a handshake that took more than its round trips and losses."""
-    took = case.unexplained("tls")
-    if not case.evidence.sent or not case.is_slow("tls"):
-        return
-    text = (
-        f"about {length_text(took)} more than its round trips: the server, or a box in between, was slow to "
-        "answer the handshake, or its answer was lost"
-    )
-    if not case.is_direct:
-        text = f"{case.behind} took about {length_text(took)} to answer the handshake{case.around}"
-    yield Finding("tls_slow", "tls", took, "fits", text + small_loss(case, "tls"))
+def tls_words(step: Step, owners: str, us: int) -> Words:
+    if owners == "loss":
+        return "loss", loss_text(step, "tls")
+    if owners == "path" or us < SLOW_US:
+        return None
+    if "path" in owners:
+        return "path", late_text(step, us, owners)
+    who = who_answers(step) if step.route.proxy else "the server, or a box in between,"
+    lost = f"{who} took about {length_text(us)} to answer the handshake, or its answer was lost"
+    return "tls_slow", lost + around(step)
 
 
-# ---------------------------------------------------------------------------------------------------------
-# 25b. Findings in the wait, the transfer and the whole; what is worth telling.
-def longest_first(timings: Iterable[Metric]) -> list[Metric]:
-    """Return metrics by falling duration, those without one at the end."""
-    return sorted(timings, key=lambda metric: (metric.duration_ms is None, -(metric.duration_ms or 0)))
+def server_text(step: Step, us: int) -> str:
+    """Say how much of the wait is the server's, and what it says itself."""
+    wait, text = step.timing.wait or 0, f"{who_answers(step)} took about {length_text(us)}"
+    if us < ALL_OF_IT * wait:
+        text += f" of these {length_text(wait)}"
+    longest = next((each for each in longest_first(metrics_of(step)) if each.duration_ms), None)
+    if longest and LEAST_CLAIM_MS <= (longest.duration_ms or 0) <= wait / 1000:
+        who = "the server" if step.route.proxy else "it"
+        text += f"; {who} reports {longest.duration_ms:.0f} ms itself ({clip(longest.name, MAX_FOREIGN)})"
+    if not step.route.unix_socket:
+        text += ", or its answer was lost"
+    if us in NAGLE_US and 0 < step.evidence.trip < NAGLE_TRIP_US:
+        text += "; 40 ms is also what a delayed acknowledgment takes: TCP_NODELAY"
+    return text + around(step)
 
 
-def held_back(case: Case) -> Found:
-    """Find that the server held something back until this machine had acknowledged what it wrote before.
+def upload_text(step: Step, owners: str) -> str:
+    """Say how long the request took, at what rate, and whom that is owed to."""
+    evidence = step.evidence
+    size = min(evidence.request_bytes, grown(evidence, "acknowledged", "wait"))
+    took, held = grown(evidence, "busy_us", "wait"), grown(evidence, "limited_us", "wait")
+    shut = f" (shut for {length_text(held)})" if held >= WORTH_US else ""
+    why = {
+        "server|line": f"the program there reads no faster, or its window is small{shut}; or the line",
+        "line": "the line, or this machine's way out",
+    }.get(owners, "the line, this machine's way out, or a program there that reads no faster")
+    compares = "; --vs --http1.1 compares" if evidence.held_us else ""
+    return f"sending {size_text(size)} took {length_text(took)}: {rate_text(size, took)}: {why}{compares}"
 
-    That is Nagle's algorithm (RFC 1122 section 4.2.3.4): less than a full segment waits while another is not
-    acknowledged. The kernel here waits 40 ms for data that an acknowledgment could go with (section 4.2.3.2).
+
+def wait_words(step: Step, owners: str, us: int) -> Words:
+    """Say of the request how it left, and of the server how long it took."""
+    evidence, trip = step.evidence, step.evidence.trip
+    flights = slow_start_trips(evidence.request_bytes, evidence.sent.segment) if evidence.sent else 1
+    if owners == "loss":
+        return "loss", loss_text(step, "wait")
+    if "line" in owners:
+        return "upload", upload_text(step, owners)
+    if owners == "path" and flights > 1:
+        trips = f"{flights} round trips of {time_text(trip)}"
+        return "path", f"the request has {size_text(evidence.request_bytes)}: it needs {trips}"
+    if "path" in owners:
+        beyond = us - (trip if owners == "path" else 0)
+        return ("path", late_text(step, beyond, owners)) if beyond >= SLOW_US else None
+    return ("server", server_text(step, us)) if us >= SLOW_US or us in NAGLE_US else None
+
+
+def xfer_words(step: Step, owners: str, us: int) -> Words:
+    """Say of a body how it came: in pieces, behind losses, at a rate."""
+    pauses, who = step.evidence.pauses, "proxy" if step.route.proxy else "server"
+    if owners == "loss":
+        return "loss", loss_text(step, "xfer")
+    if us < SLOW_US or owners == "path":
+        return None
+    if "line" in owners:
+        rate = f"{size_text(round(step.body_bytes * 1e6 / us))}/s without a pause"
+        text = f"{size_text(step.body_bytes)} in {length_text(us)}: {rate}"
+        return "body", f"{text}: the line, a rate limit or a small buffer"
+    if pauses.number == 1:
+        return "pauses", f"the {who} sent nothing for {length_text(us)}, or what it sent was lost"
+    of_all = f"{length_text(us)} of {length_text(step.timing.xfer or 0)}"
+    longest = f"{pauses.number} pauses, the longest {length_text(pauses.longest_us)}"
+    return "pauses", f"the {who} sent in pieces: {of_all} in {longest}"
+
+
+WORDS: dict[str, Callable[[Step, str, int], Words]] = {
+    "dns": dns_words,
+    "connect": connect_words,
+    "tls": tls_words,
+    "wait": wait_words,
+    "xfer": xfer_words,
+}
+
+
+def far_words(step: Step, us: int) -> Words:
+    """Say how long the way is, where all round trips together take most of the time."""
+    if us < max(SLOW_US, step.timing.total / 2) or not step.evidence.trip:
+        return None
+    count = round(us / step.evidence.trip)
+    saves = {1: "", 2: "; a kept connection saves one"}.get(count, "; a kept connection saves two")
+    trips = f"{plural(count, 'round trip')} of {time_text(step.evidence.trip)}"
+    return "path", f"{trips}: a far server, or a queue on the way{saves}"
+
+
+def step_findings(step: Step) -> tuple[Finding, ...]:
+    """Return what the shares of a step mean, the costliest first; nothing that is not worth saying. Of the
+    phase in which it failed that is said with the failure.
     """
-    tls, in_order = case.step.network.tls, not case.grown("disorder", "sent", "ended")
-    if case.step.error or not case.is_direct or not in_order:  # the path behind a proxy is not known
-        return
-    if case.rtt >= HELD_BACK_RTT_US or case.lost["wait"] or case.lost["xfer"]:
-        return
-    # Until the answer began, and from then on: how many segments came, and how many acknowledgments left.
-    came, rest = case.grown("segments_in", "sent", "answered"), case.grown("segments_in", "answered", "ended")
-    left = case.grown("acknowledgments", "sent", "answered")
-    late = case.grown("acknowledgments", "answered", "ended")
-    # What had to wait comes in full segments, behind one session ticket.
-    whole = math.ceil(case.grown("received", "sent", "answered") / max(1, case.segment)) + 1
-    fits = "this fits Nagle's algorithm: the server"
-    if 1 <= rest <= HELD_BACK_SEGMENTS and late and not left:
-        text = (
-            f"{fits} wrote head and body apart, and kept the second back until the kernel here acknowledged "
-            "the first, after 40 ms; TCP_NODELAY at the server, or one write, ends it; a server that took so "
-            "long between the two would look alike"
-        )
-        phase, cost = "xfer", case.xfer - case.rtt
-    elif tls.version == "TLSv1.3" and not case.step.network.reused and left and 1 <= came <= whole:
-        text = (
-            f"{fits} kept its answer back until the kernel here had acknowledged its session tickets, after "
-            "40 ms; TCP_NODELAY at the server ends it; a server that takes so long would look alike"
-        )
-        if case.step.network.reused is None:
-            text += ", --reuse --interval 0 tells"
-        phase, cost = "wait", case.wait - 2 * case.rtt  # the tickets take one too
-    else:
-        return
-    if HELD_BACK_US[0] <= cost <= HELD_BACK_US[1]:
-        yield Finding("nagle", phase, cost, "fits", text)
+    least, made = max(WORTH_US, WORTH_SHARE * step.timing.total), []
+    failed = step.error and step.error.phase
+    groups = group_by(lambda share: (share.phase, share.owner, share.other), step.account)
+    for (phase, owner, other), shares in groups.items():
+        us, owners = sum(share.us for share in shares), "|".join(filter(None, (owner, other)))
+        told = us >= least and phase != failed and owner != "here"
+        words = WORDS[phase](step, owners, us) if told else None
+        if words:
+            certainty = min(share.certainty for share in shares)  # fits comes before seen
+            made.append(Finding(words[0], phase, us, certainty, words[1], owner))
+    spent = {
+        owner: sum(each.us for each in step.account if each.owner == owner) for owner in ("path", "here")
+    }
+    far = far_words(step, spent["path"])
+    if far and not any(found.owner == "path" for found in made):
+        made.append(Finding(far[0], None, spent["path"], "fits", far[1], "path"))
+    if spent["here"] >= max(STARVED_US, least):
+        text = "this process waited for a CPU, or computed: its times may be too long by this"
+        made.append(Finding("starved", None, spent["here"], "seen", text, "here"))
+    return tuple(sorted(made, key=lambda found: -found.cost_us))
 
 
-def slow_server(case: Case) -> Found:
-    """Find a wait that sending and losses do not explain."""
-    took = case.unexplained("wait")
-    if not case.answered or not case.is_slow("wait") or "wait" in {found.phase for found in held_back(case)}:
-        return
-    part, path = f"about {length_text(took)}", small_loss(case, "wait")
-    if took < ALL_OF_IT * case.wait:
-        part += f" of these {length_text(case.wait)}"
-        if case.is_direct and case.sending("wait") == case.trip("wait") and not case.lost["wait"]:
-            path = f"; the path's round trip is {time_text(case.trip('wait'))}"
-    text = f"{case.behind} took {part}"
-    claim = longest_first(metrics_of(case.step))[:1]
-    longest = claim[0].duration_ms if claim else None
-    if longest and LEAST_CLAIM_MS <= longest <= case.wait / 1000:
-        who = "it" if case.is_direct else "the server"
-        text += f"; {who} reports {longest:.0f} ms itself ({clip(claim[0].name, MAX_FOREIGN)})"
-    yield Finding("server", "wait", took, "fits", text + path + case.around)
-
-
-def upload(case: Case) -> Found:
-    """Find that sending the request took most of the wait, without a window or a loss that explains it."""
-    if case.step.response and not case.evidence.sent_whole:  # the answer did not wait for it
-        return
-    size = min(case.evidence.request_bytes, case.grown("acknowledged", *MARKS["wait"]))
-    took = min(case.busy("wait"), case.sending("wait")) - case.limited - case.held - case.resend_cost("wait")
-    trip = case.trip("wait")
-    if size > case.segment and took >= max(trip + max(SLOW_US, SLOW_TRIPS * trip), case.wait / 2):
-        text = f"sending {size_text(size)} took {length_text(took)}: {rate_text(size, took)}"
-        cause = "this machine's way out or the path"
-        if not case.lossy_line_time and took < case.trips("wait") + WORTH_US:
-            cause = f"in round trips of {time_text(trip)}"
-        text += f", {cause}{small_loss(case, 'wait')}"
-        yield Finding("upload", "wait", took - trip, "seen", text)
-
-
-def closed_window(case: Case) -> Found:
-    """Find that a window of the other side was used up while there was more to send."""
-    cause = "it is small for this path, or the program there was slow to read"
-    text = window_text("the server's HTTP/2", case.held) + f": {cause}; --vs --http1.1 compares"
-    yield Finding("http2_window", "wait", case.held, "seen", text)
-    if case.lost["wait"]:
-        cause += ", or what came behind a lost segment filled it"
-    elif case.evidence.shut:
-        cause += "; its full buffer dropped what was under way"
-    text = f"{window_text(case.tcp_reader, case.limited)}: {cause}"
-    yield Finding("tcp_window", "wait", case.limited, "seen", text)
-
-
-def silences(case: Case) -> Found:
-    """Find a long silence within the response, but none that its early end explains."""
-    longest, error = case.evidence.pause, case.step.error
-    if error and error.kind != "timeout":
-        return
-    where = f"after {size_text(longest.received)} of the body" if longest.received else "before the body"
-    who = "server" if case.is_direct else "proxy"
-    text = f"the {who} sent nothing for {length_text(longest.us)} {where}"
-    if case.rtt:  # there is a path, on which something may be lost
-        text += f", or what it sent was lost{'' if error else ' and came again'}"
-    if longest.us >= max(SLOW_US, SLOW_TRIPS * case.rtt):
-        yield Finding("stalled", "xfer", longest.us, "seen", text)
+CHAIN_SHARE = 0.3  # of a chain's total, that the steps before the last take at least
 
 
 def refusal_notes(step: Step, status: int) -> Iterator[str]:
@@ -7023,41 +7043,101 @@ def step_notes(step: Step) -> Iterator[str]:
         yield f"the redirect leads from https to http on the same port: {why}"
 
 
-def short_of_cpu(case: Case) -> Found:
-    """Find that the kernel let this process wait for a CPU, which may have made any time longer."""
-    waited = case.step.starved_us
-    if waited > max(STARVED_US, case.step.timing.total // 10):
-        text = "this process was kept waiting for a CPU: its times may be too long by this"
-        yield Finding("starved", None, waited, "seen", text)
+def silence_hint(step: Step, pending: int) -> str:
+    """Say what a time-out means by what the kernel had counted: something was lost, or nothing came."""
+    evidence, phase = step.evidence, step.error.phase if step.error else ""
+    before, last = counters_at(evidence, phase)
+    ip = step.network.ip or ""
+    assert last
+    size = 1452 if ":" in ip else 1472  # what is left of 1,500 bytes by the headers of IP and ICMP
+    large = f" Or packets of 1,500 bytes may not get through: MTU; try ping -M do -s {size} {ip}."
+    if last.segment > JUMBO_FRAME:
+        large = ""
+    if pending > 0 and last.since(before, "retransmits"):
+        lost = f"Lost on the way: {pending} bytes were sent again and not acknowledged"
+        return f"{lost}; check routing and firewalls.{large if pending > SMALL_PACKET else ''}"
+    if last.since(before, "disorder"):
+        return f"Lost on the way: what came waits for a segment before it.{large}"
+    if pending > 0:
+        return ""
+    silent = "nothing came back"
+    if phase == "xfer" or last.since(before, "received"):
+        silent = f"nothing more came for {length_text(last.quiet_us)}"
+    if evidence.is_alive is False:
+        return (
+            f"All was acknowledged, then {silent}, nor an answer to a probe: the path is dead, or the host."
+        )
+    full_came = last.segment_in > last.segment - LARGEST_OPTIONS
+    who = "the program (look at its load and log), or the path: ping it"
+    if evidence.is_alive:
+        who = "the machine answers, the program behind the port is silent: look at its load and log"
+    return (
+        f"All that was sent was acknowledged, and {silent}: {who}; or {RAISE_M}{'' if full_came else large}"
+    )
 
 
-RULES = (
-    losses,
-    long_lookup,
-    slow_proxy,
-    slow_tls,
-    held_back,
-    slow_server,
-    upload,
-    closed_window,
-    silences,
-    short_of_cpu,
-)
-SLOWNESS = ("proxy", "server", "upload", "nagle", "stalled")  # as a wait for a CPU may look
+def length_hint(step: Step) -> str:
+    """Say that a body which stopped has no length; empty where it has one, or another end."""
+    response, framing = step.response, {"content-length", "transfer-encoding"}
+    if response is None or response.http_version == "HTTP/2" or framing & field_names(response.headers):
+        return ""
+    return (
+        "It has no length (no Content-Length, no chunks), so only closing the connection ends it, and the "
+        "server keeps it open."
+    )
 
 
-def step_findings(step: Step) -> tuple[Finding, ...]:
-    """Return what the times of a step mean, the costliest first; nothing that is not worth saying."""
-    case = Case(step)
-    # The kernel's times go beyond ours by a little: nothing costs more than its phase.
-    most: dict[str | None, int] = {phase: getattr(case, phase) for phase in PHASES}
-    most[None] = step.timing.total
-    every = (found for rule in RULES for found in rule(case))
-    made = [found._replace(cost_us=min(found.cost_us, most[found.phase])) for found in every]
-    made = [found for found in made if found.cost_us >= case.least]
-    if any(found.id == "starved" for found in made):  # it explains whatever was no longer than it
-        made = [found for found in made if found.id not in SLOWNESS or found.cost_us > step.starved_us]
-    return tuple(sorted(made, key=lambda found: -found.cost_us))
+def time_out_hint(step: Step) -> str:
+    """Say what a time-out in tls, wait or xfer means: by what the account says of an upload, by the length of
+    the body, by the kernel's counters. Empty where nothing tells: of the way behind a proxy they say nothing.
+    """
+    evidence, network, last = step.evidence, step.network, step.evidence.ended
+    told = length_hint(step)
+    if not last or last.sent is None:
+        return told
+    before = counters_at(evidence, step.error.phase if step.error else "wait")[0]
+    if last.since(before, "received") and last.quiet_us < LEAST_QUIET_US:  # it still flows
+        return ""
+    start = evidence.connected if network.idle_us is not None else JUST_CONNECTED
+    acknowledged = last.since(start, "acknowledged")
+    if network.idle_us is not None and last.since(before, "retransmits") and not acknowledged:
+        return FORGOTTEN_HINT.format(network.idle_us / 1e6)
+    if told or step.route.proxy or not network.ip:
+        return told
+    pending, timing = last.since(start, "sent") - acknowledged, step.timing
+    is_upload = timing.xfer is None and timing.send == timing.wait and evidence.request_bytes > last.segment
+    if is_upload and (evidence.shut or acknowledged > last.segment):
+        shares = [each for each in step.account if each.phase == "wait" and each.owner != "path"]
+        most = max(shares, key=lambda share: share.us)
+        owners = "|".join(filter(None, (most.owner, most.other)))
+        text = upload_text(step, owners)
+        return f"{text[0].upper()}{text[1:]}; or {RAISE_M}"
+    return silence_hint(step, pending)
+
+
+def what_to_try(step: Step, spent_us: int) -> str:
+    """Return what to try after a failure; `spent_us` is what the whole chain has taken."""
+    error, evidence, route = step.error, step.evidence, step.route
+    assert error
+    hint, spent = error.hint, getattr(step.timing, error.phase) or 0
+    if error.kind == "timeout" and error.phase in MARKS:
+        hint = time_out_hint(step) or hint
+    quiet = min(evidence.ended.quiet_us if evidence.ended else 0, step.timing.xfer or 0)
+    if error.kind != "timeout" and quiet >= 2 * LEAST_QUIET_US:
+        hint = f"Nothing came for {length_text(quiet)} before that. {hint}"
+    if error.kind == "timeout" and step.timing.total and spent < spent_us / 2:
+        early = f"What came before left {error.phase} only {length_text(spent)} of that time"
+        hint = f"{early}: look there first; or {RAISE_M}" if spent < LEAST_LEFT_US else f"{early}. {hint}"
+    if route.proxy and route.source != "--proxy" and error.kind != "redirect":
+        hint += f" The proxy is that of {route.source}: -x '' goes without it."
+    return hint
+
+
+def accounted(step: Step, spent_us: int) -> Step:
+    """Return a step with its account, its findings, and what to try; `spent_us` is that of its chain."""
+    step = step._replace(account=account_of(step))
+    step = step._replace(findings=step_findings(step))
+    return step._replace(error=step.error._replace(hint=what_to_try(step, spent_us))) if step.error else step
 
 
 def cookies_text(run: Run) -> str:
@@ -7093,7 +7173,7 @@ def chain_findings(run: Run) -> tuple[Finding, ...]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 25c. Events. The last steps of runs -> what has changed from one run to the next.
+# 23c. Events. The last steps of runs -> what has changed from one run to the next.
 def span_text(begin: datetime.datetime, end: datetime.datetime) -> str:
     return length_text(max(0, (end - begin) / datetime.timedelta(microseconds=1)))  # clocks are set back
 
@@ -7162,7 +7242,7 @@ class Watch:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 25d. Report. The runs of a series, as it keeps them, and all that is made of them.
+# 23d. Report. The runs of a series, as it keeps them, and all that is made of them.
 KEPT_FIELDS, FIELD_COST = 4096, 100  # bytes of header fields, with what each takes beside its text
 KEPT_CHAINS = 64  # of certificates: a server may send ever new ones
 
@@ -7220,7 +7300,8 @@ class Report:
 
     def add(self, run: Run) -> tuple[Run, list[SeriesEvent]]:
         """Keep a run; return it with its findings and its verdict, and what has changed."""
-        options, steps = self.options, [step._replace(findings=step_findings(step)) for step in run.steps]
+        options, spent = self.options, sum(step.timing.total for step in run.steps)
+        steps = [accounted(step, spent) for step in run.steps]
         plain = {key: budget for key, budget in options.thresholds.items() if "." not in key}
         if not options.series.single:
             steps = [fit_to_keep(step, self._agreed) for step in steps]
@@ -7307,7 +7388,7 @@ class Report:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 26. Words. Numbers and names -> text; the machine-readable lines.
+# 24. Words. Numbers and names -> text; the machine-readable lines.
 SUMMARY_KEYS = (*PHASES, "ttfb", "total")  # each is the name of its tone (SHADES), too
 SUMMARY_STATS = ("min", "median", "p95", "max")
 RATED_US = 50_000  # a shorter time says little about the rate
@@ -7573,7 +7654,7 @@ def report_warnings(report: Report) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 27a. Documents, JSON. Report -> values.
+# 25a. Documents, JSON. Report -> values.
 def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
     """Return header fields; the values of credentials are masked."""
     return [
@@ -7667,7 +7748,18 @@ def finding_document(finding: Finding) -> dict[str, Any]:
         "phase": finding.phase,
         "cost_ms": finding.cost_us / 1000,
         "certainty": finding.certainty,
+        "owner": finding.owner,
         "text": finding.text,
+    }
+
+
+def share_document(share: Share) -> dict[str, Any]:
+    return {
+        "owner": share.owner,
+        "or": share.other,
+        "phase": share.phase,
+        "ms": share.us / 1000,
+        "certainty": share.certainty,
     }
 
 
@@ -7685,6 +7777,7 @@ def step_document(step: Step) -> dict[str, Any]:
         "network": network_document(step),
         "response": response_document(step),
         "error": step.error and step.error._asdict(),
+        "account": list(map(share_document, step.account)),
         "findings": list(map(finding_document, step.findings)),
     }
 
@@ -7879,7 +7972,7 @@ def json_document(report: Report) -> dict[str, Any]:
     else:
         fields = series_fields(report)
     return {
-        "schema_version": 1,
+        "schema_version": 2,
         "tool_version": __version__,
         "started_at": instant_text(report.runs[0].steps[0].started_at),
         "initial_url": mask_location(report.options.request.url.text),
@@ -7888,7 +7981,7 @@ def json_document(report: Report) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 27b. Documents, HAR 1.2: a page a run, an entry a step.
+# 25b. Documents, HAR 1.2: a page a run, an entry a step.
 def har_page(run: Run) -> dict[str, Any]:
     first, last = run.steps[0], run.steps[-1]
     # The steps' starts are by the clock on the wall, which may have been set back in between.
@@ -7988,7 +8081,7 @@ def har_entry(step: Step) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 27c. Documents as text. Values -> JSON that may be shown on a terminal, and kept.
+# 25c. Documents as text. Values -> JSON that may be shown on a terminal, and kept.
 # These could move a terminal's cursor or turn its text around, if the file is shown there.
 UNSAFE = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 
@@ -8050,7 +8143,7 @@ def har_export(report: Report) -> Iterator[bytes]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 27d. Documents, Prometheus' text format: gauges in seconds and bytes, without timestamps. What does not
+# 25d. Documents, Prometheus' text format: gauges in seconds and bytes, without timestamps. What does not
 #      exist has no series: a 0 would look like a very good value.
 FAMILIES = {  # name and HELP, which is the same in all files: Prometheus complains if two of them differ
     "request_success": "Whether the answer was good (below 400, or as --expect says), in all runs.",
@@ -8174,7 +8267,7 @@ def exposition(report: Report) -> Iterator[bytes]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 27e. Documents, OTLP/JSON: a run is a trace, with a span for the chain, each step, and each of its phases.
+# 25e. Documents, OTLP/JSON: a run is a trace, with a span for the chain, each step, and each of its phases.
 #      Names are those of OpenTelemetry's semantic conventions; own ones begin with httphases.
 INTERNAL, CLIENT = 1, 3  # SpanKind
 STATUS_ERROR = 2  # StatusCode
@@ -8306,7 +8399,7 @@ def otlp_export(report: Report) -> Iterator[bytes]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28a. Views. Report -> neutral blocks, for any painter: what these are, and the rows of one step.
+# 26a. Views. Report -> neutral blocks, for any painter: what these are, and the rows of one step.
 LEVELS = " ▁▂▃▄▅▆▇█"
 LABEL = 15  # columns of a label
 
@@ -8547,14 +8640,35 @@ def why_rows(error: Failure, often: str = "") -> Iterator[Row]:
     yield "Try", clip(error.hint)
 
 
-def reading_row(finding: Finding, often: str = "") -> Row:
+COUNTED_TRIP_US = 1_000  # of shorter round trips the number is not told: computing takes as long
+
+
+def owners_text(shares: Sequence[Share], trip: int) -> str:
+    """Say who owes a time; of the path how many round trips that is, if they are long and did not grow."""
+    us, (owner, other) = sum(share.us for share in shares), (shares[0].owner, shares[0].other)
+    text = f"{whole_ms(us)} ms {owner}" + (f" or {other}" if other else "")
+    grew = any(share.certainty == "fits" and share.phase in ("tls", "wait") for share in shares)
+    count = round(us / trip) if owner == "path" and trip >= COUNTED_TRIP_US and not grew else 0
+    return f"{text} ({plural(count, 'round trip')} of {whole_ms(trip)})" if count > 1 else text
+
+
+def spent_row(step: Step) -> Iterator[Row]:
+    """Say who owes the step's time, the most first; what is below a hundredth of it is left out."""
+    groups = group_by(lambda share: (share.owner, share.other), step.account).values()
+    sums = sorted(((sum(each.us for each in alike), alike) for alike in groups), reverse=True)
+    shown = [alike for us, alike in sums if us * 100 >= step.timing.total]
+    if shown:
+        yield "Spent", ", ".join(owners_text(alike, step.evidence.trip) for alike in shown)
+
+
+def cause_row(finding: Finding, often: str = "") -> Row:
     """Show a finding and what it cost; of a series, how `often` it came too."""
     parts = [finding.phase, often or time_text(finding.cost_us, 2)]
-    return "Reading", (Span(", ".join(filter(None, parts)) + ": ", "strong"), Span(finding.text))
+    return "Cause", (Span(", ".join(filter(None, parts)) + ": ", "strong"), Span(finding.text))
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28b. Views of a run. The blocks of a step, of a chain and of its budgets.
+# 26b. Views of a run. The blocks of a step, of a chain and of its budgets.
 ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
 
 
@@ -8589,7 +8703,7 @@ def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Bloc
     if error:
         kind = f" ({error.kind})" if error.kind != error.phase else ""
         failed = [("Failed", Span(failed_where(error) + kind + spent, "bad")), *why_rows(error)]
-    yield Fields([*failed, *map(reading_row, step.findings[:SHOWN_FINDINGS])])
+    yield Fields([*failed, *spent_row(step), *map(cause_row, step.findings[:SHOWN_FINDINGS])])
 
 
 def chain_table(run: Run, width: int, secrets: Secrets) -> Table:
@@ -8657,11 +8771,11 @@ def run_blocks(run: Run, options: Options, width: int) -> Iterator[Block]:
         yield Span("Redirect Chain Summary", "strong")
         yield chain_table(run, width, options.secrets)
         if not run.limit_reached:  # the row `Stopped` says as much
-            yield Fields(map(reading_row, chain_findings(run)))
+            yield Fields(map(cause_row, chain_findings(run)))
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28c. Views of a series. A header, how the times lie, and what is odd.
+# 26c. Views of a series. A header, how the times lie, and what is odd.
 OVER_TIME_RUNS, OVER_TIME_CELLS = 20, 40  # a series of so many good runs has a strip; its most cells
 FAR_OFF = 1.5  # times a median: it would hide what is longer
 LARGE_PART = 0.2  # of a difference: a phase with a smaller part is not named
@@ -8782,13 +8896,16 @@ def large_parts(sizes: Mapping[str, float], whole: float) -> list[str]:
 
 
 def why_text(slow: Slow) -> str | None:
-    """Name the phase whose median grew most, if that is a good part of what the slow runs took longer."""
-    grown = {}
-    for key in (*PHASES, "total"):  # times that runs had: a mean of two kinds of slow would be neither
-        values = [sorted(times_of(key, part)) for part in (slow.runs, slow.others)]
-        grown[key] = nearest_rank(values[0], 50) - nearest_rank(values[1], 50) if all(values) else 0
-    phases = large_parts(grown, grown["total"])[:1]
-    return f"{whole_ms(grown[phases[0]])} ms more {phases[0]}" if phases else None
+    """Name the owner whose share grew most, if that is a good part of what the slow runs took longer."""
+
+    def usual(steps: Sequence[Step], owner: str) -> float:
+        return median(sum(each.us for each in step.account if each.owner == owner) for step in steps)
+
+    owners = dict.fromkeys(share.owner for step in slow.runs for share in step.account)
+    more = {owner: usual(slow.runs, owner) - usual(slow.others, owner) for owner in owners}
+    whole = median(times_of("total", slow.runs)) - median(times_of("total", slow.others))
+    us, owner = max(((us, owner) for owner, us in more.items()), default=(0, ""))
+    return f"{whole_ms(us)} ms more {owner}" if us >= LARGE_PART * whole else None
 
 
 def slow_rows(summary: Summary) -> Iterator[Row]:
@@ -8817,7 +8934,7 @@ def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
     yield from slow_rows(summary)
     yield from reuse_rows(summary)
     for finding, costs in summary.findings[:SHOWN_FINDINGS]:
-        yield reading_row(finding, often_text(costs, summary, report))
+        yield cause_row(finding, often_text(costs, summary, report))
 
 
 def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Block]:
@@ -8879,7 +8996,7 @@ def not_good_rows(report: Report) -> Iterator[Row]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 28d. Views of a comparison. A table with a row for each side, and a sentence that says which is better.
+# 26d. Views of a comparison. A table with a row for each side, and a sentence that says which is better.
 COMPARED = (*PHASES, "total")
 
 
@@ -9034,7 +9151,7 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 29. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `mask` and
+# 27. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `mask` and
 #     `visible` here.
 NARROWEST, WIDEST = 60, 120  # columns; a wider frame shows nothing more
 INDENT = 2  # columns before what is folded: the other side's words do not begin a line
@@ -9269,7 +9386,7 @@ def choose_painter(stream: Any, environ: Mapping[str, str], secrets: Secrets = N
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 30a. Main, what is outside: signals, standard streams, files. Nothing else is written to.
+# 28a. Main, what is outside: signals, standard streams, files. Nothing else is written to.
 ECHO = 0.03  # seconds in which a second signal does not count: timeout(1) sends each signal twice
 UNFINISHED: list[Callable[[], object]] = []  # what to call before a signal ends the process
 
@@ -9328,12 +9445,14 @@ class StatusLine:
         self.width = terminal_width(stream) - 1
         self._drawn = time.monotonic()
 
-    def draw(self, make: Callable[[], str]) -> None:
-        """Show a new text, if there is a terminal and it is time for one: a few times a second at most."""
-        now = time.monotonic()
-        if self.stream is not None and now - self._drawn > PAUSE:
-            self._shown, self._drawn = True, now
-            self._write("\r" + make()[: self.width] + "\x1b[K")
+    @property
+    def ready(self) -> bool:
+        """Tell whether there is a terminal, and it is time for a new text: a few times a second at most."""
+        return self.stream is not None and time.monotonic() - self._drawn > PAUSE
+
+    def draw(self, text: str) -> None:
+        self._shown, self._drawn = True, time.monotonic()
+        self._write("\r" + text[: self.width] + "\x1b[K")
 
     def clear(self) -> None:
         if self._shown:
@@ -9474,7 +9593,7 @@ def say_errors(run: Run, options: Options) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 30b. Main, a series of runs, measured one after the other: told as they end, summed up at the end.
+# 28b. Main, a series of runs, measured one after the other: told as they end, summed up at the end.
 LEAD = 20_000_000  # ns before its start that a run is prepared: earlier, what is warmed up would grow cold
 SLICE = 0.05  # seconds from one look at whether the series is still wanted to the next
 SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to the next
@@ -9503,7 +9622,8 @@ class LiveReport:
 
     def draw(self) -> None:
         """Draw the status line."""
-        self.status.draw(lambda: progress_text(self._report, self.chain))
+        if self.status.ready:
+            self.status.draw(progress_text(self._report, self.chain))
 
     def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
         """Say why a run failed. Of a series print its lines, and on a terminal what has changed with it."""
@@ -9680,7 +9800,7 @@ def run_series(options: Options, pool: ConnectionPool) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 30c. Main, from argv to exit code. Signals; where errors become codes.
+# 28c. Main, from argv to exit code. Signals; where errors become codes.
 def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store: TakeStore) -> int:
     options = parse_options(argv, environ, choose_width(sys.stdout, environ))
     warn(options, *options.warnings)

@@ -366,12 +366,20 @@ def call_tool(base_environment: dict[str, str]) -> Iterator[Callable[..., Result
 def call_main(main: Callable[..., int], words: tuple[str, ...], env: dict[str, str]) -> Result:
     """Call `main` with streams and an environment of its own, in a thread, so that it cannot hang a test."""
     codes: list[int] = []
+
+    def call() -> None:
+        codes.append(main(words))
+        opened = main.__globals__["scheduler_file"]  # one for each thread; a process of its own has only one
+        with contextlib.suppress(OSError):
+            os.close(opened(threading.get_native_id()))
+        opened.cache_clear()
+
     with contextlib.ExitStack() as changed:
         out, err = (changed.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(2))
         changed.enter_context(contextlib.redirect_stdout(out))
         changed.enter_context(contextlib.redirect_stderr(err))
         changed.enter_context(mock.patch.dict(os.environ, env, clear=True))
-        thread = threading.Thread(target=lambda: codes.append(main(words)), daemon=True)
+        thread = threading.Thread(target=call, daemon=True)
         start = time.monotonic()
         thread.start()
         thread.join(PATIENCE)

@@ -123,4 +123,4 @@ def by_id(step: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def named(name: str, phase: str | None) -> str:
-    return f"{name} {phase}" if name in ("loss", "nagle") else name
+    return f"{name} {phase}" if name == "loss" else name

@@ -119,9 +119,11 @@ def test_a_kept_connection_on_which_nothing_began_yet_has_no_time_of_connecting(
 
 
 @pytest.mark.parametrize(
-    ("had", "waited", "since_end", "starved"),
-    [(0, 30, 0, 30_000), (2, 31, 32, 1_000), (40, 20, 30, 20_000), (0, 90, 0, 31_000)],
+    ("at_end", "starved"),
+    [((30, 0, 30), 30_000), ((33, 2, 31), 31_000), ((90, 0, 90), 31_000), ((61, 40, 20), 20_000)],
 )
-def test_what_a_thread_waited_for_a_cpu_after_its_step_is_none_of_that(had, waited, since_end, starved):
-    """Of a step of 31 ms; in ms, what it says in us."""
-    assert tool.starved_within(had * 1000 * US, waited * 1000 * US, since_end * 1000 * US, 31_000) == starved
+def test_what_a_process_waited_for_a_cpu_after_a_phase_is_none_of_that(at_end, starved):
+    """Of a phase of 31 ms; at its end were read, in ms: the time, how long a CPU was had, and waited for."""
+    log = tool.Log()
+    log.cpu_times = {"start": (0, 0, 0), "connected": tuple(each * US * 1000 for each in at_end)}
+    assert log.starved("start", "connected", 31 * US * 1000) == starved

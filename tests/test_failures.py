@@ -354,7 +354,7 @@ def test_a_proxy_that_does_not_answer_is_named_in_the_timeout(call_tool, road):
         failed = fail(call_tool, *SOON, "-x", proxy, "https://a.test/")
     assert (failed.kind, failed.phase) == ("timeout", "connect")
     says(failed.message, "proxy", "1 s")
-    assert bool(failed.step["findings"]) == (road != "nowhere"), "it was connected, or never"
+    assert failed.step["findings"] == [], "what it says is said by Why and Try"
 
 
 def test_a_target_that_is_silent_behind_a_proxy_is_not_the_proxys_fault(call_tool):

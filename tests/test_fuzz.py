@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import ssl
@@ -192,47 +191,3 @@ def test_every_credential_is_masked_and_nothing_else(data, secrets):
     masked = tool.Secrets(secrets).mask(text)
     assert not any(secret in masked for secret in secrets)
     assert masked == text or any(secret in text for secret in secrets)
-
-
-# --- findings -------------------------------------------------------------------------------------
-
-some_time = st.none() | st.integers(0, 10**7)
-counter = st.integers(0, 2**32 - 1)
-counters = st.none() | st.binary(min_size=160, max_size=256).map(tool.parse_tcp_info)
-pause = st.builds(tool.Pause, st.integers(0, 10**7), counter)
-evidence = st.builds(
-    tool.Evidence,
-    connected=counters,
-    sent=counters,
-    taken=counters,
-    answered=counters,
-    ended=counters,
-    connected_us=some_time,
-    request_bytes=counter,
-    sent_whole=st.booleans(),
-    shut=st.booleans(),
-    pause=pause,
-    held_us=counter,
-    resolver=st.none() | st.just(tool.Resolver(("127.0.0.53",))),
-    canonical_name=st.none() | st.text(),
-)
-
-
-@steadily
-@given(st.lists(some_time, min_size=5, max_size=5), evidence, st.sampled_from(["TLSv1.2", "TLSv1.3", None]))
-def test_whatever_a_kernel_counts_findings_are_made_or_not(times, evidence, version):
-    """A report must not fail for what is said of it; what is said is worth its line."""
-    total = sum(each or 0 for each in times)
-    agreed = tool.TlsInfo(version) if version else tool.NO_TLS
-    attempts = (tool.Attempt("192.0.2.1", 7, "no answer"), tool.Attempt("192.0.2.2", total, None))
-    timing = ("Server-Timing", b'a;dur="1",;dur=,b;dur=1')
-    step = sample(1, total)._replace(
-        timing=tool.Timing(*times, total, None, None),
-        network=tool.Network(None, None, (), attempts, agreed, None, None),
-        response=tool.Response(200, "", "HTTP/1.1", (timing,)),
-        evidence=evidence,
-    )
-    for finding in tool.step_findings(step):
-        assert finding.cost_us >= max(5000, total / 10)
-        assert finding.text
-    json.dumps(list(map(tool.finding_document, tool.step_findings(step))), allow_nan=False)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from frames import converse, goaway, settings
-from inside import tool
 from laboratory import on_a_path
 from paths import ANY, FAR, Rule
 from servers import Reply, http_server, scripted
@@ -103,8 +102,6 @@ def test_large_packets_that_do_not_come_here_are_told_by_small_ones_that_do(stuc
     # Nothing small follows the body's beginning: a program that is silent looks alike.
     error = stuck.error("http", rules=[Rule("down", "large", 0)])
     assert error["hint"].index(PROGRAM) < error["hint"].index(MTU)
-    late, start = tool.JUST_CONNECTED._replace(disorder=1), tool.JUST_CONNECTED
-    assert " -s 1452 2001:db8::2." in tool.explain_silence("xfer", "2001:db8::2", late, start, 0)
 
 
 @on_a_path
@@ -121,9 +118,7 @@ def test_what_still_flows_is_no_silence(stuck):
     assert "a slow path" in hint and PROGRAM not in hint and MTU not in hint
     line = [Rule("up", "any", 0, "rate", 100_000)]
     hint = stuck.error("http", *stuck.lab.upload(1_000_000), rules=line)["hint"]
-    assert re.match(
-        r"The request is under way: \d+ bytes were not acknowledged: this machine's way out or", hint
-    )
+    assert re.match(r"Sending 1\d\d\.\d KB took 2\.0 s: \d+ kbit/s: .* the line", hint)
 
 
 NO_LENGTH = (
