@@ -1853,10 +1853,12 @@ def forms_of(secret: str) -> set[str]:
     # What is encoded differs (RFC 3986 section 2.2): all that is reserved, all but the slash, all but what
     # JavaScript's encodeURIComponent leaves, or only what is not printable.
     forms = {secret, *(urllib.parse.quote(secret, safe) for safe in ("", "/", "!'()*", PRINTABLE))}
-    if not re.fullmatch(r"[ !#-.0-\[\]-~]*", secret):
+    if re.search(r'["\\/&<>]|[^ -~]', secret):
         import json
 
         strings = [json.dumps(secret, ensure_ascii=plain)[1:-1] for plain in (True, False)]
+        # Go escapes three signs of HTML too.
+        strings += [re.sub("[&<>]", lambda sign: rf"\u{ord(sign[0]):04x}", each) for each in strings]
         forms.update(each.replace("/", slash) for each in strings for slash in ("/", r"\/"))
     # Beside a byte that is no UTF-8 `decode` takes all of a text for ISO-8859-1.
     return forms | {form.encode("utf-8").decode("latin-1") for form in forms}
@@ -6636,7 +6638,8 @@ def connect_claims(step: Step) -> Iterator[Claim]:
         return
     winner = next((each for each in step.network.attempts if not each.error), None)
     took = winner.duration_us if winner else evidence.connected_us
-    yield "attempts", evidence.connected_us - took, "seen"
+    in_vain = any(each.error for each in step.network.attempts)
+    yield "attempts" if in_vain else "here", evidence.connected_us - took, "seen"
     yield "path", trip, "seen"
     yield "here", evidence.starved.get("connect", 0), "seen"
     if evidence.connected and evidence.connected.retransmits:

@@ -103,6 +103,10 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
         {"connect": 262, "attempts": (tool.Attempt("::1", 262 * MS, "no"), tool.Attempt("b", TRIP, None))},
         {"connect attempts!": 250, "connect path!": 12},
     ),
+    "an address of which the socket was made late": (
+        {"connect": 13, "attempts": (tool.Attempt("b", TRIP, None),)},
+        {"connect here!": 1, "connect path!": 12},
+    ),
     "no connection": ({"connect": 500, "connected_us": None}, {"connect attempts!": 500}),
     "a proxy that connects": (
         {"connect": 600, "connected_us": TRIP, "route": PROXY, "attempts": (tool.Attempt("p", TRIP, None),)},

@@ -68,6 +68,7 @@ ENCODED = [urllib.parse.quote(PASSWORD, safe) for safe in ("", "/", "!'()*")]
 ENCODED += [ENCODED[0].lower()]
 IN_JSON = [json.dumps(PASSWORD, ensure_ascii=plain)[1:-1] for plain in (True, False)]
 IN_JSON += [IN_JSON[0].replace("/", r"\/"), IN_JSON[0].upper().replace("U00E9", "u00E9")]
+IN_JSON += [IN_JSON[0].replace("&", r"\u0026")]  # as Go writes it
 FORMS = [PASSWORD, PASSWORD.swapcase(), PASSWORD.upper(), USER, PAIR, BASIC, *ENCODED, *IN_JSON]
 TOLD = " | ".join(FORMS)
 IN_UTF8 = TOLD.replace("É", "é").encode().decode("latin-1")  # what is sent is encoded as Latin-1
