@@ -23,6 +23,7 @@ COUNTERS = tool.Counters(**dict.fromkeys(tool.Counters._fields, 0))._replace(
     segment=1448, segment_in=1448, time_out_us=212 * MS, path_mtu=1500, rtt_us=TRIP, smoothed_rtt_us=TRIP
 )
 PROXY = tool.Route(tool.Proxy("http", "proxy.test", 3128, None, None), "https_proxy")
+TLS_PROXY = tool.Route(tool.Proxy("https", "proxy.test", 3128, None, None), "--proxy")
 DIRECT = tool.Route(None, None)
 
 
@@ -248,6 +249,117 @@ def test_each_has_its_owner(name):
     assert owed(step_of(**known)) == expected
 
 
+# Each edge from both sides, and what comes first of two: ms, what is counted, what is owed.
+EDGES = [
+    ({"connect": 34}, "connect path! 12 connect path 22"),
+    ({"connect": 34.1}, "connect path! 12 connect server|path 22.1"),
+    (
+        {"tls": 60, "sent": busy(12, quiet_us=8 * MS), "starved": {"tls": 9 * MS}},
+        "tls here! 9 tls path! 12 tls server 39",
+    ),
+    ({"wait": 40, "answered": busy(22.1)}, "wait path! 12 wait server|path 10.1 wait server 17.9"),
+    ({"wait": 300, "answered": busy(212)}, "wait path! 12 wait server|path 200 wait server 88"),
+    ({"wait": 300, "answered": busy(212.1)}, "wait path! 12 wait path 200.1 wait server 87.9"),
+    ({"wait": 400, "answered": busy(400, retransmits=1, **sample_of(280))}, "wait path! 12 wait path 388"),
+    (
+        {"wait": 400, "answered": busy(400, retransmits=1, **sample_of(279))},
+        "wait path! 12 wait loss! 224 wait server 164",
+    ),
+    ({"wait": 211.9, "answered": busy(12)}, "wait path! 12 wait server 199.9"),
+    ({"wait": 212, "answered": busy(12)}, "wait path! 12 wait server|loss 200"),
+    ({"wait": 296, "answered": busy(12)}, "wait path! 12 wait server|loss 284"),
+    ({"wait": 296.1, "answered": busy(12)}, "wait path! 12 wait server 284.1"),
+    ({"wait": 696, "answered": busy(12)}, "wait path! 12 wait server|loss 684"),
+    ({"wait": 896, "answered": busy(12)}, "wait path! 12 wait server 884"),
+    ({"wait": 1500, "answered": busy(12), "error": "xfer timeout"}, "wait path! 12 wait server 1488"),
+    ({"wait": 30, "request_bytes": 14_480, "answered": busy(12)}, "wait path! 12 wait server 18"),
+    ({"wait": 30, "request_bytes": 14_481, "answered": busy(24)}, "wait path! 24 wait server 6"),
+    (
+        {**BIG, "wait": 660, "answered": busy(660, limited_us=66 * MS)},
+        "wait path! 60 wait line|server 600",
+    ),
+    (
+        {**BIG, "wait": 660, "answered": busy(660, limited_us=66.1 * MS)},
+        "wait path! 60 wait server|line 600",
+    ),
+    (
+        {**BIG, "wait": 660, "answered": busy(660, retransmits=1, smoothed_rtt_us=18 * MS)},
+        "wait path! 60 wait line 600",
+    ),
+    (
+        {**BIG, "wait": 660, "answered": busy(660, retransmits=1, smoothed_rtt_us=17 * MS)},
+        "wait path! 60 wait loss! 200 wait line|server 400",
+    ),
+    ({"xfer": 22, "body": 9}, "xfer line|path 22"),
+    ({"xfer": 22.1, "body": 9}, "xfer line|server 22.1"),
+    ({"xfer": 60, "body": 14_480 * 7}, "xfer path 24 xfer line|server 36"),
+    ({"xfer": 60, "body": 14_480 * 7 + 1}, "xfer path 36 xfer line|server 24"),
+    ({"xfer": 199.9, "pauses": PAUSES(199.9 * MS, 1)}, "xfer server 199.9"),
+    ({"xfer": 240, "pauses": PAUSES(240 * MS, 2), "route": PROXY}, "xfer server|proxy 240"),
+    ({"wait": 230, "route": tool.Route(None, None, "/s")}, "wait server 230"),  # it loses nothing
+]
+
+
+def told(owed_by: dict[str, float]) -> str:
+    return " ".join(f"{owner} {ms:g}" for owner, ms in owed_by.items())
+
+
+@pytest.mark.parametrize(("known", "expected"), EDGES)
+def test_each_edge_has_two_sides(known, expected):
+    assert told(owed(step_of(**known))) == expected
+
+
+# What is wrong still.
+FAULTS = [
+    # What comes after the last acknowledgment is no part of an upload that lost or waited for something.
+    (
+        {**BIG, "wait": 310, "answered": busy(210, path_mtu=1300)},
+        "wait path! 210 wait line|server 0 wait server 100",
+    ),
+    (
+        {**BIG, "wait": 560, "answered": busy(460, retransmits=1)},
+        "wait path! 60 wait loss! 200 wait line|server 200 wait server 100",
+    ),
+    (
+        {**BIG, "wait": 560, "held_us": 300 * MS, "answered": busy(460)},
+        "wait path! 60 wait server|line! 300 wait line|server 100 wait server 100",
+    ),
+]
+
+
+@pytest.mark.xfail(strict=True)
+@pytest.mark.parametrize(("known", "expected"), FAULTS)
+def test_nobody_owes_what_he_had_no_part_in(known, expected):
+    assert told(owed(step_of(**known))) == expected
+
+
+def test_where_no_kernel_tells_a_far_server_is_no_late_answer():
+    step = step_of(connect=61)._replace(evidence=tool.Evidence(connected_us=61 * MS))
+    assert tool.accounted(step, 0).findings == ()
+
+
+def test_an_upload_that_two_held_is_told_once_with_all_its_time():
+    known = {**BIG, "wait": 660, "held_us": 300 * MS, "answered": busy(360, acknowledged=300_000)}
+    found = tool.accounted(step_of(**known), 0).findings
+    assert [each.id for each in found] == ["upload"] and "took 660 ms" in found[0].text
+
+
+def test_of_a_body_that_one_flight_more_explains_both_are_named():
+    """On a healthy path of 300 ms: `line` or `path`."""
+    far = {"rtt_us": 300 * MS}
+    found = tool.accounted(step_of(xfer=1200, body=200_000, answered=far, ended=far), 0).findings
+    assert all("round trip" in each.text for each in found), found
+
+
+def test_an_upload_may_end_within_the_round_trips_that_it_needs():
+    """With -m 1, of 600 KB over a round trip of 300 ms."""
+    counted = busy(60, acknowledged=200_000, sent=300_000)
+    failed = step_of(**BIG, wait=60, answered=counted, error="wait timeout")
+    timing = failed.timing._replace(xfer=None, send=60 * MS)
+    network = failed.network._replace(peer=tool.Peer("192.0.2.1", 2, ("192.0.2.1", 80)))
+    assert tool.accounted(failed._replace(timing=timing, network=network, response=None), 0).error.hint
+
+
 some_us = st.integers(0, 10**8)
 counters = st.none() | st.binary(min_size=160, max_size=256).map(tool.parse_tcp_info)
 evidences = st.fixed_dictionaries(
@@ -374,8 +486,24 @@ TOLD: dict[str, tuple[dict[str, Any], str]] = {
         {"tls": 512, "sent": busy(12)},
         "the server, or a box in between, took about 500 ms to answer the handshake, or its answer was lost",
     ),
+    "tls_slow behind a proxy": (
+        {"tls": 512, "sent": busy(12), "route": PROXY},
+        (
+            "the proxy (from https_proxy), the way behind it or the server took about 500 ms to answer the "
+            "handshake, or its answer was lost; -x '' goes without it"
+        ),
+    ),
+    "proxy over TLS": (
+        {
+            "connect": 600,
+            "connected_us": TRIP,
+            "route": TLS_PROXY,
+            "attempts": (tool.Attempt("p", TRIP, None),),
+        },
+        "the proxy took this long to shake hands; TCP to the proxy itself took 12.0 ms",
+    ),
     "server": (
-        {"wait": 112, "answered": busy(12), "headers": (("Server-Timing", b"db;dur=53"),)},
+        {"wait": 112, "answered": busy(12), "headers": (("Server-Timing", b"hit, cache;dur=2, db;dur=53"),)},
         (
             "the server, or what is behind it, took about 100 ms of these 112 ms; it reports 53 ms "
             "itself (db), or its answer was lost"
@@ -450,6 +578,35 @@ def test_a_finding_says_what_it_means(name):
 )
 def test_what_is_small_or_has_failed_has_no_finding(known):
     assert tool.accounted(step_of(**known), 0).findings == ()
+
+
+LOOKUP = {"resolver": tool.Resolver(("10.9.1.53",)), "canonical_name": "a.test"}
+
+
+@pytest.mark.parametrize(
+    ("told", "just", "not_quite"),
+    [
+        ("the resolver", {"dns": 50}, {"dns": 49.9}),
+        ("fits a time-out", {"dns": 4_990, **LOOKUP}, {"dns": 4_989.9, **LOOKUP}),
+        ("fits a time-out", {"dns": 5_250, **LOOKUP}, {"dns": 5_250.1, **LOOKUP}),
+        ("1 round trip of", {"connect": 60, "xfer": 48, "rtt": 60}, {"connect": 60, "xfer": 61, "rtt": 60}),
+        ("a segment that was lost", {"xfer": 9, "lost": 9, "dns": 81}, {"xfer": 9, "lost": 9, "dns": 81.1}),
+        ("a segment that was lost", {"xfer": 5, "lost": 5}, {"xfer": 4.9, "lost": 4.9}),
+        ("waited for a CPU", {"xfer": 90, "here": 20}, {"xfer": 90, "here": 19.9}),
+        ("TCP_NODELAY", {"wait": 50, "rtt": 12}, {"wait": 49.9, "rtt": 12}),
+        ("TCP_NODELAY", {"wait": 61.9, "rtt": 12}, {"wait": 62, "rtt": 12}),
+        ("TCP_NODELAY", {"wait": 59.9, "rtt": 19.9}, {"wait": 60, "rtt": 20}),
+    ],
+)
+def test_just_enough_is_told_and_a_little_less_is_not(told, just, not_quite):
+    def texts(rtt=12, lost=0, here=0, **known):
+        counted = busy(rtt, rtt_us=round(rtt * MS))
+        pauses = PAUSES(0, 0, 0, round(lost * MS))
+        starved = {"xfer": round(here * MS)}
+        step = step_of(**known, answered=counted, pauses=pauses, starved=starved)
+        return str([finding.text for finding in tool.accounted(step, 0).findings])
+
+    assert told in texts(**just) and told not in texts(**not_quite)
 
 
 def test_the_row_spent_has_owners_in_falling_order_without_what_is_below_a_hundredth():

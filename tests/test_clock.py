@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -127,3 +128,60 @@ def test_what_a_process_waited_for_a_cpu_after_a_phase_is_none_of_that(at_end, s
     log = tool.Log()
     log.cpu_times = {"start": (0, 0, 0), "connected": tuple(each * US * 1000 for each in at_end)}
     assert log.starved("start", "connected", 31 * US * 1000) == starved
+
+
+class Counting:
+    """A connection of which the kernel counts as is said."""
+
+    def __init__(self, trip=0, received=0, disorder=0, window=9, pending=0):
+        offsets = {148: trip, 128: received, 224: disorder, 228: window, 24: pending}
+        info = bytearray(248)
+        for offset, count in offsets.items():
+            info[offset : offset + 4] = count.to_bytes(4, sys.byteorder)
+        self.info = bytes(info)
+
+    def getsockopt(self, *_):
+        return self.info
+
+
+PAUSES = {  # the round trip, how long nothing came, segments out of order by then (all in ms) -> its Pauses
+    "as long as can be without one": ((0, 20, 0), (0, 0, 0, 0)),
+    "longer": ((0, 20.001, 0), (20_001, 1, 20_001, 0)),
+    "two round trips": ((40, 80, 0), (0, 0, 0, 0)),
+    "more than two": ((40, 80.001, 0), (80_001, 1, 80_001, 0)),
+    "behind a lost segment": ((0, 300, 3), (0, 0, 0, 300_000)),
+}
+
+
+@pytest.mark.parametrize(("case", "kept"), PAUSES.values(), ids=PAUSES)
+@pytest.mark.needs("linux")
+def test_a_pause_is_longer_than_20_ms_and_two_round_trips(case, kept):
+    trip, ms, disorder = case
+    log = tool.Log()
+    log.first_byte, log.tcp_info = at(50_000), {"answered": Counting(trip * 1000).info}
+    log.connected = tool.Connected(1, Counting(disorder=disorder), None, None)
+    log.note_pause(at(0), at(50_000) + round(ms * 1000) * US)
+    assert tuple(log.pauses) == kept, "what was before the first byte is none"
+    log.note_pause(at(900_000), at(900_000) + 100_000 * US)
+    longest = max(kept[2], 100_000)
+    assert tuple(log.pauses) == (kept[0] + 100_000, kept[1] + 1, longest, kept[3]), "no further one was lost"
+
+
+@pytest.mark.needs("linux")
+def test_ten_times_a_second_it_is_noted_that_a_window_is_shut_and_that_parts_are_here():
+    log = tool.Log()
+    for now, shut, early in (
+        (Counting(), False, False),
+        (Counting(window=0), False, False),
+        (Counting(received=10, disorder=2), False, False),
+        (Counting(window=0, pending=1), True, False),
+        (Counting(disorder=2), True, True),
+    ):
+        log.tcp_info = {"sent": Counting().info}
+        log.connected = tool.Connected(1, now, None, None)
+        log.look()
+        assert (log.shut, bool(log.early)) == (shut, early)
+    log.first_byte, log.shut = at(1), False
+    log.connected = tool.Connected(1, Counting(window=0, pending=1), None, None)
+    log.look()
+    assert not log.shut, "it is over with the first byte"
