@@ -6673,7 +6673,7 @@ def trip_claims(step: Step, phase: str, trips: int) -> Iterator[Claim]:
     if lost > 0 and sample < LATE_SHARE * (beyond + least):
         first = max(TIME_OUT_US, before.time_out_us)  # each time-out is twice the one before it
         yield "loss", min(beyond, first * ((1 << min(again, 20)) - 1) + evidence.trip), "seen"
-    elif lost > 0 and fits_time_out(beyond, evidence.trip):
+    elif again and fits_time_out(beyond, evidence.trip):  # what was lost may be its acknowledgment
         yield "path|loss", beyond, "fits"
     elif again or beyond > HELD_BACK_US:
         yield "path", beyond, "fits"

@@ -150,7 +150,7 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
     ),
     "a request late, that came twice": (
         {"wait": 616, "answered": busy(285, retransmits=1, duplicates=1)},
-        {"wait path!": 12, "wait path": 273, "wait server": 331},
+        {"wait path!": 12, "wait path|loss": 273, "wait server": 331},
     ),
     "late or lost": (
         {"wait": 232, "answered": busy(232, retransmits=1, **sample_of(232))},
