@@ -192,7 +192,7 @@ try:
     from enum import IntEnum
     from functools import cache, cached_property, lru_cache, partial
     from itertools import accumulate, combinations, groupby, islice, product, zip_longest
-    from operator import itemgetter
+    from operator import attrgetter, itemgetter
 
     http_client = import_http_client()
 except ModuleNotFoundError as not_there:
@@ -857,6 +857,10 @@ class Share(NamedTuple):
     us: int
     certainty: str  # seen: a counter or a message proves this owner and no other; else fits
     other: str | None = None  # one end cannot tell which of the two it is
+
+    @property
+    def owners(self) -> str:
+        return "|".join(filter(None, (self.owner, self.other)))
 
 
 class Finding(NamedTuple):
@@ -1913,7 +1917,7 @@ def header_secrets(value: str) -> Iterator[str]:
     scheme, _, rest = value.partition(" ")
     token = rest.strip(" =")
     yield from (value, token)
-    # A name begins behind a sign that is none of it: without that, the time would grow with its square.
+    # A name begins after a sign that no name has. Else the time would grow with the square of the length.
     for name, content in re.findall(r'(?<![^\s,;="])([^\s,;="]+)=("[^"]*"|[^\s,;]*)', value):
         if name.lower() not in ("realm", "uri", "algorithm"):  # where and how, not who (RFC 7616)
             yield content.strip('"')
@@ -6616,9 +6620,19 @@ def grown(evidence: Evidence, name: str, phase: str) -> int:
     return after.since(before, name) if after else 0
 
 
+def time_outs_us(count: int, first: int = TIME_OUT_US) -> int:
+    """Return how long so many time-outs take, of which each is twice as long as the one before."""
+    return first * ((1 << min(count, 20)) - 1)
+
+
 def fits_time_out(us: float, trip: int) -> bool:
     """Tell whether a time may be that of a lost answer: one to three time-outs of Linux, and round trips."""
     return any(0 <= us - count * TIME_OUT_US <= RESEND_SLACK_US + 2 * trip for count in (1, 2, 3))
+
+
+def may_be_lost(step: Step, us: float) -> bool:
+    """Tell whether a silence may be that of an answer that was lost."""
+    return not step.error and not step.route.unix_socket and fits_time_out(us, step.evidence.trip)
 
 
 def behind(step: Step, phase: str) -> str:
@@ -6671,8 +6685,8 @@ def trip_claims(step: Step, phase: str, trips: int) -> Iterator[Claim]:
     lost = again - after.since(before, "duplicates")  # what was a duplicate there was late (RFC 2883)
     sample = before.smoothed_rtt_us + 8 * (after.smoothed_rtt_us - before.smoothed_rtt_us)
     if lost > 0 and sample < LATE_SHARE * (beyond + least):
-        first = max(TIME_OUT_US, before.time_out_us)  # each time-out is twice the one before it
-        yield "loss", min(beyond, first * ((1 << min(again, 20)) - 1) + evidence.trip), "seen"
+        first = max(TIME_OUT_US, before.time_out_us)
+        yield "loss", min(beyond, time_outs_us(again, first) + evidence.trip), "seen"
     elif again and fits_time_out(beyond, evidence.trip):  # what was lost may be its acknowledgment
         yield "path|loss", beyond, "fits"
     elif again or beyond > HELD_BACK_US:
@@ -6688,8 +6702,7 @@ def rest_claim(step: Step, phase: str) -> Claim:
     left = (getattr(step.timing, phase) or 0) - max(
         step.evidence.trip, grown(step.evidence, "busy_us", phase)
     )
-    is_direct = not step.route.proxy and not step.route.unix_socket
-    lost = fits_time_out(left, step.evidence.trip) and not step.error and is_direct
+    lost = may_be_lost(step, left) and not step.route.proxy
     return "server|loss" if lost else behind(step, phase), math.inf, "fits"
 
 
@@ -6720,7 +6733,7 @@ def upload_claims(step: Step) -> Iterator[Claim]:
     if after.path_mtu < before.path_mtu:  # a router has told it: what was too large was sent again
         yield "path", beyond, "seen"
     elif lost > 0 and not evidence.shut and not has_queue:
-        yield "loss", min(beyond, TIME_OUT_US * ((1 << min(lost, 20)) - 1)), "seen"
+        yield "loss", min(beyond, time_outs_us(lost)), "seen"
     rate = (after.rate or 0) * busy / 1e6
     if evidence.shut or held > WINDOW_SHARE * busy:
         yield "server|line", beyond, "fits"
@@ -6748,13 +6761,18 @@ def xfer_claims(step: Step) -> Iterator[Claim]:
     evidence, pauses = step.evidence, step.evidence.pauses
     yield "here", evidence.starved.get("xfer", 0), "seen"
     yield "loss", pauses.lost_us, "seen"
-    lost = pauses.number == 1 and fits_time_out(pauses.us, evidence.trip) and not step.error
+    lost = pauses.number == 1 and may_be_lost(step, pauses.us)
     yield "server|loss" if lost else behind(step, "xfer"), pauses.us, "fits"
     segment = evidence.answered.segment if evidence.answered else 0
     flights = evidence.trip * (slow_start_trips(step.body_bytes, segment) - 1)
     yield "path", flights, "fits"
     rest = (step.timing.xfer or 0) - pauses.us - pauses.lost_us - flights
     yield "line|path" if rest <= evidence.trip + TICK_US else "line|server", math.inf, "fits"
+
+
+def owed(shares: Iterable[Share]) -> int:
+    """Return the sum of some shares, in us."""
+    return sum(share.us for share in shares)
 
 
 def divide(phase: str, spent: int, claims: Iterable[Claim]) -> Iterator[Share]:
@@ -6782,7 +6800,7 @@ def account_of(step: Step) -> tuple[Share, ...]:
     spent = ((phase, getattr(step.timing, phase) or 0) for phase in PHASES)
     shares = (share for phase, us in spent for share in divide(phase, us, CLAIMS[phase](step)))
     alike = group_by(lambda share: share._replace(us=0), shares)
-    return tuple(share._replace(us=sum(each.us for each in same)) for share, same in alike.items())
+    return tuple(share._replace(us=owed(same)) for share, same in alike.items())
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6998,23 +7016,20 @@ def step_findings(step: Step) -> tuple[Finding, ...]:
     """
     least, made = max(WORTH_US, WORTH_SHARE * step.timing.total), []
     failed = step.error and step.error.phase
-    groups = group_by(lambda share: (share.phase, share.owner, share.other), step.account)
-    for (phase, owner, other), shares in groups.items():
-        us, owners = sum(share.us for share in shares), "|".join(filter(None, (owner, other)))
+    for (phase, owners), shares in group_by(attrgetter("phase", "owners"), step.account).items():
+        us, owner = owed(shares), shares[0].owner
         told = us >= least and phase != failed and owner != "here"
         words = WORDS[phase](step, owners, us) if told else None
         if words:
             certainty = min(share.certainty for share in shares)  # fits comes before seen
             made.append(Finding(words[0], phase, us, certainty, words[1], owner))
-    spent = {
-        owner: sum(each.us for each in step.account if each.owner == owner) for owner in ("path", "here")
-    }
-    far = far_words(step, spent["path"])
+    path, here = (owed(each for each in step.account if each.owner == owner) for owner in ("path", "here"))
+    far = far_words(step, path)
     if far and not any(found.owner == "path" for found in made):
-        made.append(Finding(far[0], None, spent["path"], "fits", far[1], "path"))
-    if spent["here"] >= max(STARVED_US, least):
+        made.append(Finding(far[0], None, path, "fits", far[1], "path"))
+    if here >= max(STARVED_US, least):
         text = "this process waited for a CPU, or computed: its times may be too long by this"
-        made.append(Finding("starved", None, spent["here"], "seen", text, "here"))
+        made.append(Finding("starved", None, here, "seen", text, "here"))
     costliest: dict[tuple[str, str | None], Finding] = {}
     for found in sorted(made, key=lambda finding: -finding.cost_us):
         costliest.setdefault((found.id, found.phase), found)  # two owners may have held up one upload
@@ -7117,9 +7132,7 @@ def time_out_hint(step: Step) -> str:
     is_upload = timing.xfer is None and timing.send == timing.wait and evidence.request_bytes > last.segment
     shares = [each for each in step.account if each.phase == "wait" and "line" in (each.owner, each.other)]
     if shares and is_upload and (evidence.shut or acknowledged > last.segment):
-        most = max(shares, key=lambda share: share.us)
-        owners = "|".join(filter(None, (most.owner, most.other)))
-        text = upload_text(step, owners)
+        text = upload_text(step, max(shares, key=attrgetter("us")).owners)
         return f"{text[0].upper()}{text[1:]}; or {RAISE_M}"
     return silence_hint(step, pending)
 
@@ -7277,9 +7290,7 @@ def fit_to_keep(step: Step, agreed: dict[TlsInfo, TlsInfo]) -> Step:
         agreed.setdefault(tls, tls)
     return step._replace(
         url=known_already(clip(step.url)),
-        request=known_already(
-            step.request._replace(url=step.request.url._replace(target=""))
-        ),  # `url` has it
+        request=known_already(step.request._replace(url=step.request.url._replace(target=""))),
         sent_headers=known_already(kept_fields(step.sent_headers)),
         route=known_already(step.route),
         network=network._replace(
@@ -8654,18 +8665,17 @@ COUNTED_TRIP_US = 1_000  # of shorter round trips the number is not told: comput
 
 def owners_text(shares: Sequence[Share], trip: int) -> str:
     """Say who owes a time; of the path how many round trips that is, if they are long and did not grow."""
-    us, (owner, other) = sum(share.us for share in shares), (shares[0].owner, shares[0].other)
-    text = f"{whole_ms(us)} ms {owner}" + (f" or {other}" if other else "")
+    us, owners = owed(shares), shares[0].owners
+    text = f"{whole_ms(us)} ms {owners.replace('|', ' or ')}"
     grew = any(share.certainty == "fits" and share.phase in ("tls", "wait") for share in shares)
-    count = round(us / trip) if owner == "path" and trip >= COUNTED_TRIP_US and not grew else 0
+    count = round(us / trip) if owners == "path" and trip >= COUNTED_TRIP_US and not grew else 0
     return f"{text} ({plural(count, 'round trip')} of {whole_ms(trip)})" if count > 1 else text
 
 
 def spent_row(step: Step) -> Iterator[Row]:
     """Say who owes the step's time, the most first; what is below a hundredth of it is left out."""
-    groups = group_by(lambda share: (share.owner, share.other), step.account).values()
-    sums = sorted(((sum(each.us for each in alike), alike) for alike in groups), reverse=True)
-    shown = [alike for us, alike in sums if us * 100 >= step.timing.total]
+    groups = sorted(group_by(attrgetter("owners"), step.account).values(), key=owed, reverse=True)
+    shown = [alike for alike in groups if owed(alike) * 100 >= step.timing.total]
     if shown:
         yield "Spent", ", ".join(owners_text(alike, step.evidence.trip) for alike in shown)
 
@@ -8908,7 +8918,7 @@ def why_text(slow: Slow) -> str | None:
     """Name the owner whose share grew most, if that is a good part of what the slow runs took longer."""
 
     def usual(steps: Sequence[Step], owner: str) -> float:
-        return median(sum(each.us for each in step.account if each.owner == owner) for step in steps)
+        return median(owed(each for each in step.account if each.owner == owner) for step in steps)
 
     owners = dict.fromkeys(share.owner for step in slow.runs for share in step.account)
     more = {owner: usual(slow.runs, owner) - usual(slow.others, owner) for owner in owners}
@@ -9694,12 +9704,11 @@ def each_start(rounds: int, report: Report, live: LiveReport) -> Iterator[tuple[
     once). That is an interval after the round before it began. Where that round took longer it is late, and
     moves the next ones. The series ends where nobody wants more, or before a start when its duration is over.
     """
-    series, begun, end = report.options.series, 0, math.inf
+    series, first, end = report.options.series, 0, math.inf
     for number in range(1, rounds + 1):
         due = now = time.perf_counter_ns()
         if number > 1:
-            begun = next(run.started for run in report.runs if run.turn.round == number - 1)
-            due = begun + round(series.interval * 1e9)
+            due = report.runs[first].started + round(series.interval * 1e9)
             end = report.runs[0].started + series.duration * 1e9 if series.duration else math.inf
         if max(due, now) >= end:
             report.planned = len(report.runs)
@@ -9710,6 +9719,7 @@ def each_start(rounds: int, report: Report, live: LiveReport) -> Iterator[tuple[
         if not live.wanted:
             return
         report.late += series.interval > 0 and due < now
+        first = len(report.runs)
         yield number, due
 
 
