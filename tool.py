@@ -6879,7 +6879,7 @@ def dns_words(step: Step, owners: str, us: int) -> Words:
     passed, late = divmod(us + LOOKUP_EARLY_US, resolver.time_out_us) if resolver else (0, 0)
     if resolver and passed and late <= LOOKUP_EARLY_US + LOOKUP_SLACK_US:
         text += f"; it fits {plural(passed, 'time-out', 'a')} of {resolver.time_out_us / 1e6:g} s"
-        text += ": a name server is silent, or does not answer for A or AAAA (-4 or -6 tells)"
+        text += ": a name server gave no usable answer in time, or none for A or AAAA (-4 or -6 tells)"
     return "lookup", text
 
 
@@ -7012,10 +7012,10 @@ def far_words(step: Step, us: int) -> Words:
 
 def step_findings(step: Step) -> tuple[Finding, ...]:
     """Return what the shares of a step mean, the costliest first; nothing that is not worth saying. Of the
-    phase in which it failed that is said with the failure.
+    phase in which it failed that is said with the failure, but not whether a failed lookup fits time-outs.
     """
     least, made = max(WORTH_US, WORTH_SHARE * step.timing.total), []
-    failed = step.error and step.error.phase
+    failed = step.error.phase if step.error and step.error.kind != "dns" else None
     for (phase, owners), shares in group_by(attrgetter("phase", "owners"), step.account).items():
         us, owner = owed(shares), shares[0].owner
         told = us >= least and phase != failed and owner != "here"

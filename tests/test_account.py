@@ -416,8 +416,8 @@ TOLD: dict[str, tuple[dict[str, Any], str]] = {
     "lookup that fits time-outs": (
         {"dns": 5013, "resolver": tool.Resolver(("10.9.1.53",)), "canonical_name": "a.test"},
         (
-            "the resolver (10.9.1.53) took 5.0 s; it fits a time-out of 5 s: a name server is silent, or "
-            "does not answer for A or AAAA (-4 or -6 tells)"
+            "the resolver (10.9.1.53) took 5.0 s; it fits a time-out of 5 s: a name server gave no "
+            "usable answer in time, or none for A or AAAA (-4 or -6 tells)"
         ),
     ),
     "attempts": (
@@ -588,6 +588,11 @@ LOOKUP = {"resolver": tool.Resolver(("10.9.1.53",)), "canonical_name": "a.test"}
     [
         ("the resolver", {"dns": 50}, {"dns": 49.9}),
         ("fits a time-out", {"dns": 4_990, **LOOKUP}, {"dns": 4_989.9, **LOOKUP}),
+        (
+            "fits a time-out",
+            {"dns": 5_003, **LOOKUP, "error": "dns dns"},
+            {"dns": 5_003, **LOOKUP, "error": "dns timeout"},
+        ),
         ("fits a time-out", {"dns": 5_250, **LOOKUP}, {"dns": 5_250.1, **LOOKUP}),
         ("1 round trip of", {"connect": 60, "xfer": 48, "rtt": 60}, {"connect": 60, "xfer": 61, "rtt": 60}),
         ("a segment that was lost", {"xfer": 9, "lost": 9, "dns": 81}, {"xfer": 9, "lost": 9, "dns": 81.1}),

@@ -152,7 +152,9 @@ def test_it_does_there_what_it_does_here(run, host, form, name):
 MUSL = [host for host in HOSTS if host.root.name == "musl"]
 NO_ANSWER = "no name server gave a usable answer"
 EITHER = "-4 or -6 asks for one family alone"
-COUNTED = f"a time-out of 2 s: a name server gave no usable answer in time ({FAR}, {OTHERS[0]})"
+COUNTED = (
+    rf"the resolver \({FAR}, {OTHERS[0]}\) .*a time-out of 2 s: a name server gave no usable answer in time"
+)
 ZONE = {
     "mute.test": None,
     "refused.test": REFUSED,
@@ -189,6 +191,6 @@ def test_what_musl_makes_of_name_servers(tmp_path, name):
             assert "was not found" in told and not read
         else:
             assert NO_ANSWER in told and EITHER in told and "nslookup" in told
-            assert COUNTED in read
+            assert re.search(COUNTED, read)
             told, read = ask("-4")
             assert (told == "") == (name == "only-a") and EITHER not in told
