@@ -65,7 +65,7 @@ def check_refused(outcome, words: str = "") -> None:
 
 
 @pytest.mark.needs("linux")
-@pytest.mark.parametrize("mib", [29, 41, 60])
+@pytest.mark.parametrize("mib", [28, 41, 60])
 @pytest.mark.parametrize("style", STYLES, ids=["metrics", "waterfall"])
 def test_little_memory_is_enough_or_refused_in_a_line(run_tool, server, mib, style):
     outcome = run_tool(server.url(), *style, within=limited(f"-v {mib * 1024}"))
