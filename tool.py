@@ -9772,6 +9772,7 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
             told = report.add(run)
             INTERRUPTION.sums_up = not series.single
             live.tell(*told)
+            live.chain = None  # else it outlives the garbage of its run, and all that came is kept with it
             if not series.single:
                 # The garbage of a run is collected here, where no clock runs; older objects now and then.
                 gc.collect(2 if turn.number % SWEEP == 0 else 1)

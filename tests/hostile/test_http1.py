@@ -175,6 +175,6 @@ def test_answers_that_never_repeat_fill_no_memory(run_tool):
             peer.send(OK + fields + b"Content-Length: 0\r\n\r\n")
 
     with scripted(script) as server:
-        outcome = run_tool(server.url(), "--count", "60", "--interval", "0")
+        outcome = run_tool(server.url(), "--count", "120", "--interval", "0")
     assert outcome.code == 0
     check_manners(outcome)
