@@ -3700,8 +3700,11 @@ def arrival_of(ancillary: Iterable[tuple[int, int, bytes]]) -> int:
     for _, kind, data in ancillary:
         if kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
             seconds, nanoseconds = TIMESPEC.unpack(data)
-            now = time.perf_counter_ns()
-            ago: int = time.time_ns() - seconds * 1_000_000_000 - nanoseconds
+            for _ in range(3):  # where this process loses its CPU between the clocks, they do not agree
+                before, of_day, now = time.perf_counter_ns(), time.time_ns(), time.perf_counter_ns()
+                if now - before < FRESH_NS:
+                    break
+            ago: int = of_day - seconds * 1_000_000_000 - nanoseconds
             return now - max(0, ago)  # never later than now: the system's clock may have been set
     return 0
 

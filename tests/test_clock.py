@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -185,3 +186,24 @@ def test_ten_times_a_second_it_is_noted_that_a_window_is_shut_and_that_parts_are
     log.connected = tool.Connected(1, Counting(window=0, pending=1), None, None)
     log.look()
     assert not log.shut, "it is over with the first byte"
+
+
+@pytest.mark.parametrize("call", range(1, 7))
+def test_a_process_that_loses_its_cpu_between_two_clocks_moves_no_arrival(call):
+    """An answer seemed to have come before its request, and the run failed."""
+    calls = []
+
+    def lose_the_cpu(frame, event, argument):
+        if event == "c_call" and argument in (time.perf_counter_ns, time.time_ns):
+            calls.append(argument)
+            if len(calls) == call:
+                time.sleep(0.02)
+
+    stamp = time.time_ns()
+    arrived, data = time.perf_counter_ns(), tool.TIMESPEC.pack(*divmod(stamp, 10**9))
+    sys.setprofile(lose_the_cpu)
+    try:
+        told = tool.arrival_of([(socket.SOL_SOCKET, tool.SO_TIMESTAMPNS, data)])
+    finally:
+        sys.setprofile(None)
+    assert abs(told - arrived) < 10_000_000
