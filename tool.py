@@ -950,11 +950,6 @@ class Variant(NamedTuple):
     words: str | None = None  # of --versus: what this side does differently, credentials masked
 
 
-def variant_fields(variant: str | None) -> dict[str, str | None]:
-    """Name a variant as documents do: an address as `target`; a side as `side`, with `target` None."""
-    return {"target": None, "side": variant} if variant and variant in SIDES else {"target": variant}
-
-
 class Run(NamedTuple):
     """A request or chain that was made once, and how the budgets judge it."""
 
@@ -6362,9 +6357,8 @@ class Summary:
         self.errors = collections.Counter(step.error.kind for step in steps if step.error)
         self.failed = len(steps) - len(self.answered)
         self.bad_status = sum(step.bad_status for step in self.answered)
-        # How many steps had each status, and the median of their total (us).
-        codes = sorted(group_by(lambda step: step.status, self.answered).items())
-        self.statuses = {code: (len(alike), median(times_of("total", alike))) for code, alike in codes}
+        codes = group_by(lambda step: step.status, self.answered)
+        self.statuses = {code: len(codes[code]) for code in sorted(codes)}  # steps of each status
         self.outcomes = [*map(str, self.statuses), *["ERROR"] * (self.failed > 0)]
         self.starved = sum(map(is_starved, self.used))
         self.findings = gather_findings(self.used or steps)
@@ -6377,13 +6371,6 @@ class Summary:
         """Return the slow runs, and those that are slow by less; starved ones are left out."""
         first = None if self.none_good else find_slow([step for step in self.used if not is_starved(step)])
         return [each for each in (first, first and find_slow(first.others)) if each]
-
-    @cached_property
-    def companions(self) -> dict[int | None, Companion | None]:
-        """Return what goes with each status that is not good, beside the good answers."""
-        good, bad = ([step for step in self.answered if step.good == is_good] for is_good in (True, False))
-        alike, beside = group_by(lambda step: step.status, bad), count_traits(good)
-        return {status: find_companion(count_traits(these), beside) for status, these in alike.items()}
 
     @property
     def good(self) -> int:
@@ -7522,6 +7509,12 @@ def run_lines(run: Run, options: Options) -> list[str]:
     return [metrics_line(step, run.verdict if step is run.judged else None, single) for step in run.steps]
 
 
+def variant_fields(variant: str | None) -> dict[str, str | None]:
+    """Name a variant as documents do: an address as `target`, a side as `side`."""
+    is_side = variant is not None and variant in SIDES
+    return {"target": None if is_side else variant, "side": variant if is_side else None}
+
+
 def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
     decimals, unit = (1, "ms") if compact else (3, "")
     return [f"{name}={fixed(to_ms(us), decimals, unit)}" for name, us in times.items()]
@@ -7686,31 +7679,28 @@ def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
     ]
 
 
+def certificate_document(certificate: Certificate, now: datetime.datetime) -> dict[str, Any]:
+    return {
+        "cn": certificate.common_name,
+        "sans": certificate.names,
+        "issuer": certificate.issuer,
+        "serial": certificate.serial,
+        "sha256": certificate.sha256,
+        "not_before": second_text(certificate.not_before),
+        "not_after": second_text(certificate.not_after),
+        "days_left": certificate.days_left(now),
+    }
+
+
 def tls_fields(info: TlsInfo, now: datetime.datetime) -> dict[str, Any]:
     """Return what TLS agreed on. Without TLS all is null, except for the chain, which is empty."""
-    certificate = info.certificate or NO_CERTIFICATE
+    own = certificate_document(info.certificate or NO_CERTIFICATE, now)
     return {
         "alpn": info.alpn,
         "tls_version": info.version and info.version.replace("v", " "),
         "tls_cipher": info.cipher,
-        "cert_cn": certificate.common_name,
-        "cert_sans": certificate.names,
-        "cert_issuer": certificate.issuer,
-        "cert_serial": certificate.serial,
-        "cert_sha256": certificate.sha256,
-        "cert_not_before": second_text(certificate.not_before),
-        "cert_not_after": second_text(certificate.not_after),
-        "cert_days_left": certificate.days_left(now),
-        "cert_chain": [
-            {
-                "cn": each.common_name,
-                "issuer": each.issuer,
-                "not_after": second_text(each.not_after),
-                "days_left": each.days_left(now),
-                "sha256": each.sha256,
-            }
-            for each in info.chain  # as the server sent them, its own first
-        ],
+        **{f"cert_{name}": value for name, value in own.items()},
+        "cert_chain": [certificate_document(each, now) for each in info.chain],  # its own first
         "tls_verified": info.verified,
         "tls_custom_ca": info.custom_ca,
         "client_cert": info.client_cert,
@@ -7720,7 +7710,7 @@ def tls_fields(info: TlsInfo, now: datetime.datetime) -> dict[str, Any]:
 def network_document(step: Step) -> dict[str, Any]:
     """Return how the server was reached, as far as it was."""
     network, route = step.network, step.route
-    document = {
+    return {
         "ip": network.ip,
         "ip_family": network.ip and family_of(network.ip),
         "port": network.port,
@@ -7737,12 +7727,10 @@ def network_document(step: Step) -> dict[str, Any]:
         "proxy_source": route.source,
         "tcp_rtt_ms": to_ms(network.rtt_us),
         "tcp_retransmits": network.retransmits,
+        "reused": network.reused,
+        "reuse_refused": network.reuse_refused,
+        "idle_ms": to_ms(network.idle_us),
     }
-    if network.reused is not None:
-        document.update(
-            reused=network.reused, reuse_refused=network.reuse_refused, idle_ms=to_ms(network.idle_us)
-        )
-    return document
 
 
 def response_document(step: Step) -> dict[str, Any] | None:
@@ -7861,13 +7849,6 @@ def distribution_document(distribution: Distribution) -> dict[str, Any]:
     return {**{name: to_ms(us) for name, us in distribution.stats.items()}, "median_ci95": interval}
 
 
-def companion_document(companion: Companion | None) -> dict[str, Any] | None:
-    if companion is None:
-        return None
-    counts = {"with": companion.having, "without": companion.others_having}
-    return {"name": companion.name, "value": companion.value, **counts}
-
-
 def pattern_document(pattern: Pattern | None) -> dict[str, Any] | None:
     if pattern is None:
         return None
@@ -7878,12 +7859,19 @@ def pattern_document(pattern: Pattern | None) -> dict[str, Any] | None:
 
 
 def slow_document(slow: Slow) -> dict[str, Any]:
+    companion = slow.companion
     return {
         "runs": [step.turn.number for step in slow.runs],
         "median_ms": to_ms(median(times_of("total", slow.runs))),
         "others_ms": to_ms(median(times_of("total", slow.others))),
         "pattern": pattern_document(slow.pattern),
-        "goes_with": companion_document(slow.companion),
+        "goes_with": companion
+        and {
+            "name": companion.name,
+            "value": companion.value,
+            "with": companion.having,
+            "without": companion.others_having,
+        },
     }
 
 
@@ -7898,15 +7886,7 @@ def statistics_document(summary: Summary) -> dict[str, Any]:
         "failed": summary.failed,
         "bad_status": summary.bad_status,
         "errors": summary.errors,
-        "statuses": {str(status): count for status, (count, _) in summary.statuses.items()},
-        "by_status": {
-            str(status): {
-                "n": count,
-                "median_ms": to_ms(middle),
-                "goes_with": companion_document(summary.companions.get(status)),
-            }
-            for status, (count, middle) in summary.statuses.items()
-        },
+        "statuses": {str(status): count for status, count in summary.statuses.items()},
         **{f"{key}_ms": distribution_document(each) for key, each in summary.distributions.items()},
         "starved": summary.starved,
         "slow": list(map(slow_document, summary.slow)),
@@ -7953,8 +7933,6 @@ def event_document(event: SeriesEvent) -> dict[str, Any]:
         "run_number": event.run,
         "kind": event.kind,
         "text": event.text,
-        "target": None,
-        "side": None,
         **variant_fields(event.variant),
     }
 
@@ -7973,13 +7951,12 @@ def series_fields(report: Report) -> dict[str, Any]:
     if report.verdict:
         summary["slo"] = verdict_document(report.verdict, True)
     series = report.options.series
-    lookup = {"lookup_ms": to_ms(report.lookup_us)} if series.every_address else {}
     return {
         "count": None if series.duration else series.rounds,
         "duration_s": series.duration,
         "interval_s": series.interval,
         **report.probe,
-        **lookup,
+        "lookup_ms": to_ms(report.lookup_us),
         **comparison_fields(report),
         "summary": summary,
         "statistics": [statistics_document(each) for each in report.summaries],
@@ -8006,15 +7983,12 @@ def json_document(report: Report) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------------
 # 25b. Documents, HAR 1.2: a page a run, an entry a step.
 def har_page(run: Run) -> dict[str, Any]:
-    first, last = run.steps[0], run.steps[-1]
-    # The steps' starts are by the clock on the wall, which may have been set back in between.
-    before = (last.started_at - first.started_at) // datetime.timedelta(microseconds=1)
-    loaded = max(sum(step.timing.total for step in run.steps), before + last.timing.total) / 1000
+    first = run.steps[0]
     return {
         "startedDateTime": instant_text(first.started_at),
         "id": f"page_{run.turn.number}",
         "title": first.url,
-        "pageTimings": {"onContentLoad": -1, "onLoad": loaded},
+        "pageTimings": {"onContentLoad": -1, "onLoad": (run.ended - run.started) // 1000 / 1000},
     }
 
 
@@ -8827,7 +8801,7 @@ def series_title(summary: Summary, report: Report) -> str:
     if summary.failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in summary.errors.items())
         parts.append(f"{summary.failed} failed ({kinds})")
-    statuses = [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
+    statuses = [f"status {status}: {count}" for status, count in summary.statuses.items()]
     parts += [list_first(statuses)] if statuses else []
     if report.late:
         parts.append(plural(report.late, "late start"))

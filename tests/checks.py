@@ -22,7 +22,7 @@ MOST_RUNS = 20
 """Of a longer series the schema is asked about the first and the last of these: a run takes 3 ms."""
 
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
-CERTIFICATE_FIELDS = "cn issuer not_after days_left sha256".split()
+CERTIFICATE_FIELDS = "cn sans issuer serial sha256 not_before not_after days_left".split()
 MICROSECOND = Decimal("0.001")
 EDGE = 1.0
 """Milliseconds by which a time may fall short of the delay that made it: the instant of a byte is the
