@@ -3082,6 +3082,7 @@ UNIX_HINTS = {  # of connect() on a unix socket (unix(7))
     errno.ECONNREFUSED: "Check that it is a socket, and that the service runs. One that "
     "has ended may leave it behind.",
     errno.EACCES: "Check the permissions (ls -l): w on the socket, x on each folder above it.",
+    errno.EAGAIN: "The service runs and takes none: it hangs, or has too many. Look at its load and log.",
 }
 BROKEN_SERVER = "The server, or something in front of it, is at fault: look at its log."
 HUNG_UP = "Check that the port speaks TLS. Servers and firewalls refuse a name or a version in this way too."
@@ -3133,10 +3134,6 @@ STUCK = {
         "the TLS handshake was not finished within {limit}",
         "The server accepts connections but no handshake: it is overloaded, or does not speak TLS.",
     ),
-    "tls behind": (
-        "the TLS handshake was not finished within {limit}",
-        "The proxy {proxy} connected to the target, but that is silent: look at it.",
-    ),
     "upload": (
         "the request could not be sent whole within {limit}",
         f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}",
@@ -3161,6 +3158,13 @@ def explain_refusal(error: BaseException) -> NetworkError | None:
 
 def protocol_error(message: str, hint: str = BROKEN_SERVER) -> NetworkError:
     return NetworkError("protocol", message, hint)
+
+
+def doubt_proxy(found: NetworkError, proxy: str) -> NetworkError:
+    """Say that a proxy has accepted a request, and that its target may not have been reached all the same."""
+    found.message += f": the proxy {proxy} accepted, and may not have reached the target"
+    found.hint = "Look at the proxy's log, and ask the target from where the proxy is."
+    return found
 
 
 def family_option(options: Options) -> str:
@@ -3751,7 +3755,9 @@ class SocketStream(Stream):
         self._log.deadline.look(noticed)
         if self._waited:
             self._log.note_pause(self.arrived, arrived)
-        self.began = self.arrived = arrived
+        self.arrived = arrived
+        if count:
+            self.began = arrived
         if not count and self._send_error:
             raise self._send_error  # it says more than the end of the stream, which it caused
         return count
@@ -4251,6 +4257,8 @@ def complete_headers(request: Request) -> tuple[Header, ...]:
     if request.body is not None:
         defaults["Content-Type"] = request.content_type
         defaults["Content-Length"] = str(len(request.body))
+    elif request.method in ("POST", "PUT", "PATCH"):  # servers may wait for a body, or answer 411
+        defaults["Content-Length"] = "0"  # RFC 9110 section 8.6
     added = [(name, value.encode("ascii")) for name, value in defaults.items() if name.lower() not in given]
     return (*added, *request.headers)
 
@@ -4269,20 +4277,27 @@ def parse_status_line(line: bytes) -> Response:
     return Response(int(found[2]), foreign((found[3] or b"").strip()), version, ())
 
 
-def read_headers(reader: Reader, log: Log) -> tuple[Header, ...]:
+def read_headers(reader: Reader, log: Log, may_end: bool = False) -> tuple[Header, ...]:
     """Read a header or trailer section (RFC 9112 section 5). As curl and browsers do, take any name of
     visible ASCII, and skip a line without one: a program may have said it besides (`PHP Warning:  …`).
+    Raises EOFError at the end of the stream; where it `may_end` there, a line that is cut is left out.
     """
     fields: list[tuple[str, list[bytes]]] = []
     size, skipped = 0, b""
     for _ in range(MAX_HEADER_LINES + 1):
-        line = reader.line(MAX_HEADER_BYTES)
+        try:
+            line = reader.line(MAX_HEADER_BYTES)
+        except EOFError:
+            if not (may_end and fields):
+                raise
+            line = b""
+            log.notes += ("the header ended with the connection, without a blank line",)
         size += len(line) + 2
         if size > MAX_HEADER_BYTES:
             raise protocol_error(f"the header section is larger than {MAX_HEADER_BYTES >> 20} MiB")
         if not line:
-            if skipped and not log.notes:  # once a step
-                log.notes += (f"a header line without a name was skipped: '{foreign(skipped)}'",)
+            if skipped and len(log.notes) < 2:
+                log.notes += (f"a header line without a usable name was skipped: '{foreign(skipped)}'",)
             # CR and NUL are blanks (RFC 9110 section 5.5).
             whole = ((name, b" ".join(parts).translate(BLANKED).strip(b" \t")) for name, parts in fields)
             return tuple(field for field in whole if field[0])
@@ -4291,7 +4306,7 @@ def read_headers(reader: Reader, log: Log) -> tuple[Header, ...]:
             continue
         field, colon, content = line.partition(b":")
         field = field.rstrip(b" \t")
-        if not colon or not re.fullmatch(rb"[\t -~]*", field):
+        if not colon or not re.fullmatch(rb"[\t -~\x80-\xff]*", field):
             raise protocol_error(f"a header line of the response is malformed: '{foreign(line)}'")
         if not re.fullmatch(rb"[!-~]+", field):
             field, skipped = b"", skipped or line
@@ -4315,7 +4330,7 @@ def read_head(reader: Reader, log: Log, upgrade: bool = False) -> Response:
             if final:  # only now it is known whose first byte that was
                 log.first_byte = first_byte
                 log.keep_counters("answered")
-            headers = read_headers(reader, log)
+            headers = read_headers(reader, log, final)
         except EOFError as ended:
             start = line or ended.args[0]
             if not b"HTTP/".startswith(start[:5].upper()):
@@ -4520,6 +4535,7 @@ class Stage:
         self.log, self.lookups = setup.log, setup.lookups
         self.request, self.options = setup.request, setup.options
         self.proxy = setup.route.proxy  # the one that may be at fault here; None: the target alone may
+        self.ended = "the connection was closed" if self.proxy else "the server closed the connection"
 
     def to_send(self) -> bytes | memoryview:
         """Return what this stage has to send next, empty for nothing. The stream below it asks."""
@@ -4535,7 +4551,6 @@ class Exchange(Stage):
         super().__init__(setup)
         self.headers = headers_to_send(setup.request, setup.route)  # those that go out
         self.proxy = setup.route.forwarder(setup.request.url)
-        self._closed = "it was closed" if setup.route.proxy else "the server closed it"
         self.reader = reader or Reader()
 
     def held_ns(self, until: int) -> int:
@@ -4563,8 +4578,10 @@ class Exchange(Stage):
         except BlockingIOError:  # not all of it came
             return UNASKED
         except (EOFError, OSError):
+            if self.reader.goaway:
+                return self.reader.goaway.message
             tenths = math.ceil(idle / 100_000_000)  # rounded up: true, and the same words in similar runs
-            return f"{self._closed}, or it broke, within {tenths / 10:.1f} s without a request"
+            return f"{self.ended}, or it broke, within {tenths / 10:.1f} s without a request"
 
     def _read_idle(self) -> None:
         """Read what came on the idle connection; raises NetworkError where it must not come then."""
@@ -4599,7 +4616,7 @@ class Exchange(Stage):
         """Say where the connection broke: while sending, before the answer, or within it."""
         if isinstance(error, EOFError):
             hint = "" if self.request.url.secure else " Or it speaks TLS there: ask with https://."
-            return protocol_error("the server hung up without an answer", CLOSED_EARLY + hint)
+            return protocol_error(f"{self.ended} without an answer", CLOSED_EARLY + hint)
         response, words = self.log.response, reason_of(error).lower()
         if response:
             answer, hint = f"the answer was {status_words(response)}", CLOSED_EARLY
@@ -4650,13 +4667,14 @@ class Http1Exchange(Exchange):
         response = self.log.response
         if response is None or self.log.sent is None:
             return "the request before was not finished"
-        if "close" in connection_tokens(response.headers):
+        said = connection_tokens(response.headers)
+        if "close" in said:
             return "the server said Connection: close"
         if "close" in connection_tokens(self.headers):
             return "the request said Connection: close"
         if response.status == 101:
             return "the server switched to another protocol"
-        if response.http_version != "HTTP/1.1":
+        if response.http_version != "HTTP/1.1" and "keep-alive" not in said:
             return f"the server speaks {response.http_version}, which keeps no connection"
         coded = values_of(response.headers, "transfer-encoding")
         if not coded and self.log.length is None and has_body(self.request.method, response.status):
@@ -5330,9 +5348,11 @@ class Unix(Hop):
         return self.opened_at
 
     def explain(self, error: Exception) -> NetworkError:
-        code = getattr(error, "errno", 0)
+        code, reason = getattr(error, "errno", 0), reason_of(error).lower()
+        if code == errno.EAGAIN:
+            reason = "its queue of connections is full"
         hint = UNIX_HINTS.get(code, "Check the path, and the load and log of the service.")
-        return NetworkError("network", f"no connection to {self.detail}: {reason_of(error).lower()}", hint)
+        return NetworkError("network", f"no connection to {self.detail}: {reason}", hint)
 
 
 class Tls(Hop):
@@ -5343,8 +5363,8 @@ class Tls(Hop):
     def __init__(self, setup: Setup, proxy: Proxy | None = None) -> None:
         super().__init__(setup)
         if proxy is None:
-            self.awaits = "tls behind" if self.proxy else "tls"
-            self.phase, self.place = "tls", self.request.url.place
+            self.phase = self.awaits = "tls"
+            self.place = self.request.url.place
             identity, protocols = setup.options.identity, setup.protocols
             if self.request.url.origin != setup.options.request.url.origin:
                 identity = None  # the client certificate is for the first URL's origin alone
@@ -5369,11 +5389,11 @@ class Tls(Hop):
 
     def explain(self, error: Exception) -> NetworkError:
         if isinstance(error, EOFError):
-            who, hint = "the server", HUNG_UP
+            who, hint = self.ended, HUNG_UP
             if self.proxy:
                 plain = f"-x http://{place_text(*self.place)}"
-                who, hint = "it", f"If the proxy speaks plain HTTP, give it as {plain}."
-            return NetworkError("tls", f"{who} closed the connection during the TLS handshake", hint)
+                who, hint = "it closed the connection", f"If the proxy speaks plain HTTP, give it as {plain}."
+            return NetworkError("tls", f"{who} during the TLS handshake", hint)
         if not isinstance(error, ssl.SSLError):
             if self.proxy:
                 return super().explain(error)
@@ -5434,6 +5454,7 @@ class Socks5(Hop):
         self.place = self.request.url.place
         self._target = self.place[0]  # the name or address that the proxy is asked for
         self._socks = optional("socks")
+        self._received = 0  # bytes
         self.asks_resolver = not self.proxy.kind.resolves and known_address(*self.place, self.options) is None
 
     def look_up(self) -> None:
@@ -5443,25 +5464,35 @@ class Socks5(Hop):
     def open(self, below: Stream) -> Stream:
         assert isinstance(below, SocketStream)
         socks, proxy, connection, wait = self._socks, self.proxy, below.socket, below.wait
+        hop = self
         # PySocks has a class of sockets of its own: it gets another descriptor of the same connection.
         shared = os.dup(connection.fileno())
 
         class PatientSocket(socks.socksocket):  # type: ignore[misc, name-defined]
             def recv_into(self, *given: Any) -> int:
                 wait()
-                return super().recv_into(*given)  # type: ignore[no-any-return]
+                count: int = super().recv_into(*given)
+                hop._received += count
+                return count
 
         with PatientSocket(connection.family, connection.type, connection.proto, shared) as negotiator:
             login = proxy.username, proxy.password
             negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, proxy.kind.resolves, *login)
             host = self._target.partition("%")[0]  # a zone means nothing on another machine
-            try:
-                negotiator._negotiate_SOCKS5(host, self.place[1])  # without connect(), which would dial too
-            except socks.ProxyError as error:
-                raise explain_socks5(error, proxy, self.asks_resolver) from None
+            negotiator._negotiate_SOCKS5(host, self.place[1])  # without connect(), which would dial too
         connection.setblocking(False)  # PySocks ends the negotiation with the contrary
         self.opened_at = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
         return below
+
+    def explain(self, error: Exception) -> NetworkError:
+        """Tell a proxy that hung up over the target, as OpenSSH's -D does, from one that speaks no SOCKS5."""
+        said = getattr(error, "msg", "closed unexpectedly")  # an error of PySocks has that
+        if self._received >= (4 if self.proxy.username else 2) and "closed unexpectedly" in said:
+            what = f"{reason_of(error).lower()} during the negotiation"
+            return doubt_proxy(NetworkError("proxy", what, ""), self.proxy.shown)
+        if isinstance(error, self._socks.ProxyError):
+            return explain_socks5(error, self.proxy, self.asks_resolver)
+        return super().explain(error)
 
     def blame(self, found: NetworkError) -> NetworkError:
         """A lookup of the target's own name is not the proxy's."""
@@ -5594,7 +5625,13 @@ class Way:
             found = stage.explain(error)
         if log.first_byte is None and not isinstance(error, (NetworkError, ssl.SSLError)):
             self._explain_break(found, getattr(error, "errno", 0))
-        return stage.blame(found)
+        return self._doubt(stage.blame(found))
+
+    def _doubt(self, found: NetworkError) -> NetworkError:
+        """Say that a proxy may not have reached the target, where nothing came since it said that it has."""
+        opener = self._hops[len(self._log.opened) - 1] if self._log.opened else None
+        silent = isinstance(opener, (Tunnel, Socks5)) and self._stream.began <= opener.opened_at
+        return doubt_proxy(found, self._proxy) if silent else found
 
     def _explain_break(self, found: NetworkError, code: int) -> None:
         """Say why a connection may have broken before an answer came: idle, or without a certificate."""
@@ -5616,7 +5653,7 @@ class Way:
         goaway = stage.reader.goaway if isinstance(stage, Exchange) else None
         if goaway:
             found.message += f"; before that {goaway.message}"
-        return stage.blame(found) if isinstance(stage, Exchange) else found
+        return self._doubt(stage.blame(found) if isinstance(stage, Exchange) else found)
 
     def keep(self) -> Way | str | None:
         """Return this way if its connection takes another request, else why not; None if there is none."""

@@ -204,7 +204,7 @@ def test_a_failure_behind_a_proxy_of_the_environment_names_the_way_around_it(lab
         for words, environment in ((["-x", proxy], {}), ([], {"https_proxy": proxy}))
     )
     assert found == f"{by_hand} {around}"
-    assert ("connected to the target, but that is silent" in by_hand) == (answer[0] == "2")
+    assert ("from where the proxy is" in by_hand) == (answer[0] == "2")
 
 
 # --- this process ---------------------------------------------------------------------------------
