@@ -240,7 +240,7 @@ __version__ = "4.0.0"
 # ---------------------------------------------------------------------------------------------------------
 # 2a. Vocabulary. Words and limits, side by side; what one section alone uses may stand in that section.
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
-LINE_KEYS = ("dns", "connect", "tls", "ttfb", "total")  # of compact and metrics lines
+LINE_KEYS = (("dns", "connect", "tls", "ttfb", "total"), ("wait", "xfer"))  # of compact and metrics lines
 SLO_KEYS = ("dns", "connect", "tls", "ttfb", "wait", "xfer", "total")
 # How many values a statistic needs at the least.
 LEAST_VALUES = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}
@@ -7478,14 +7478,9 @@ def plain_number(value: float) -> str:
     return f"{value:.15g}" if value < 1e15 else repr(value)
 
 
-def second_text(moment: datetime.datetime | None) -> str | None:
-    """Return RFC 3339, UTC, to the second."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
-
-
-def instant_text(moment: datetime.datetime) -> str:
-    """Return RFC 3339, UTC, with milliseconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+def instant_text(moment: datetime.datetime, to: str = "milliseconds") -> str:
+    """Return RFC 3339, UTC, to the millisecond or to the second."""
+    return moment.isoformat(timespec=to).replace("+00:00", "Z")
 
 
 def clock_text(moment: datetime.datetime) -> str:
@@ -7506,21 +7501,34 @@ def step_title(step: Step, single: bool) -> str:
     """Return what the line of a step begins with; in a series that is its run, and its address or side."""
     if single:
         return f"Step {step.number}"
-    words = (f"Run {step.turn.number} Step {step.number}", step.turn.variant)
-    return " ".join(filter(None, words))
+    return " ".join(filter(None, (f"Run {step.turn.number} Step {step.number}", step.turn.variant)))
+
+
+def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
+    """Return times (us) in ms, as the lines of both formats have them; `-` stands for what does not exist."""
+    decimals, unit = (1, "ms") if compact else (3, "")
+    return [f"{name}={fixed(to_ms(us), decimals, unit)}" for name, us in times.items()]
+
+
+def step_times(step: Step, compact: bool) -> tuple[str, str]:
+    """Return the times with which a line begins, and those of the server and the body, which follow later."""
+    times = step.timing._asdict()
+    first, more = (time_tokens({key: times[key] for key in keys}, compact) for keys in LINE_KEYS)
+    return " ".join(first), " ".join(more)
 
 
 def metrics_line(step: Step, verdict: Verdict | None, single: bool) -> str:
-    """Return the key=value line of a step; `-` stands for what does not exist."""
-    tokens = [f"{key}={fixed(step.timing.ms(key), 3)}" for key in LINE_KEYS]
-    tokens += [f"status={step.status or 0}", f"bytes={step.body_bytes}"]
+    """Return the key=value line of a step."""
+    network, (times, more) = step.network, step_times(step, compact=False)
     values = {
-        "ip": step.network.ip,
-        "family": step.network.ip and family_of(step.network.ip),
-        "tls_version": step.network.tls.version,
+        "status": str(step.status or 0),
+        "bytes": str(step.body_bytes),
+        "ip": network.ip,
+        "family": network.ip and family_of(network.ip),
+        "tls_version": network.tls.version,
         "proxy": step.route.proxy.shown if step.route.proxy else "direct",
     }
-    tokens += [f"{key}={value or '-'}" for key, value in values.items()]
+    tokens = [times, *(f"{key}={value or '-'}" for key, value in values.items()), more]
     if step.error:
         tokens.append(f"error={step.error.kind}")
     if verdict:
@@ -7531,11 +7539,11 @@ def metrics_line(step: Step, verdict: Verdict | None, single: bool) -> str:
 
 
 def compact_line(step: Step, single: bool) -> str:
-    times = " ".join(f"{key}={fixed(step.timing.ms(key), 1, 'ms')}" for key in LINE_KEYS)
-    end = f"{step.error.kind}: {step.error.message}" if step.error else size_text(step.body_bytes)
+    times, more = step_times(step, compact=True)
+    outcome = f"{step.error.kind}: {step.error.message}" if step.error else size_text(step.body_bytes)
     when = "" if single else f"{clock_text(step.started_at)} "
     asked = f"{step.status or 'ERROR'} {step.request.method} {clip(step.url)}"
-    return f"{when}{step_title(step, single)}: {asked} | {times} | {end}"
+    return f"{when}{step_title(step, single)}: {asked} | {times} | {outcome} | {more}"
 
 
 def run_lines(run: Run, options: Options) -> list[str]:
@@ -7550,11 +7558,6 @@ def variant_fields(variant: str | None) -> dict[str, str | None]:
     """Name a variant as documents do: an address as `target`, a side as `side`."""
     is_side = variant is not None and variant in SIDES
     return {"target": None if is_side else variant, "side": variant if is_side else None}
-
-
-def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
-    decimals, unit = (1, "ms") if compact else (3, "")
-    return [f"{name}={fixed(to_ms(us), decimals, unit)}" for name, us in times.items()]
 
 
 def outcome_tokens(variant: str | None, report: Report, compact: bool) -> Iterator[str]:
@@ -7582,6 +7585,8 @@ def summary_lines(report: Report, compact: bool) -> Iterator[str]:
         tokens = [f"{name}={count}" for name, count in counts.items()]
         times = {f"{key}_{name}": summary.stat(key, name) for key, name in product(keys, stats)}
         tokens += time_tokens(times, compact)
+        if summary.failed == summary.runs:
+            tokens.append(f"error={','.join(summary.errors)}")
         tokens += [f"{name}={value}" for name, value in variant_fields(summary.variant).items() if value]
         if summary is last[summary.variant]:
             tokens += outcome_tokens(summary.variant, report, compact)
@@ -7617,16 +7622,12 @@ def progress_text(report: Report, chain: Chain | None) -> str:
 
 def bad_answers_text(report: Report) -> str:
     """Say how many of the answers that budgets are for were not good; nothing where all were."""
-    answers = [run.judged for run in report.runs if run.judged]
-    bad = [step.status for step in answers if step.bad_status]
+    bad = [str(run.judged.status) for run in report.runs if run.judged and run.judged.bad_status]
     if not bad:
         return ""
-    words = f"of {len(answers)} answers {len(bad)} {'was' if len(bad) == 1 else 'were'}"
-    words = "the answer was" if len(answers) == 1 else words
-    what = "an error page" if len(bad) == 1 else "error pages"
-    what = what if report.options.expected == GOOD_STATUSES else "not as expected"
-    statuses = list_first(sorted(map(str, set(bad))))
-    return f"{words} {what} ({statuses})"
+    what = "error page" if report.options.expected == GOOD_STATUSES else "status not as expected"
+    where = "" if report.only_run else f" in {len(bad)} of {len(report.runs)} runs"
+    return f"{what} ({list_first(sorted(set(bad)))}){where}"
 
 
 def not_judged_texts(verdict: Verdict, report: Report) -> Iterator[str]:
@@ -7656,9 +7657,8 @@ def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
     if end and not end.kept:
         text = "cert: no certificate came"
         if end.actual is not None:
-            days, least = (plural(int(abs(each)), "day") for each in (end.actual, end.threshold))
-            text = f"cert: {f'expired {days} ago' if end.actual < 0 else f'{days} < {least}'}"
-            text += f" ({clip(end.name, MAX_FOREIGN)})"
+            days, least = (plural(int(each), "day") for each in (end.actual, end.threshold))
+            text = f"cert: {days} < {least} ({clip(end.name, MAX_FOREIGN)})"
         yield f"{text} at {end.variant}" if end.variant else text
 
 
@@ -7680,16 +7680,11 @@ def refusals(report: Report) -> Iterator[str]:
 
 
 def note_texts(report: Report) -> Iterator[str]:
-    """Say what is odd about answers: of a single run in which step, of a series in how many runs."""
-    if report.only_run:
-        steps = report.only_run.steps
-        yield from (f"in step {step.number} {note}" for step in steps for note in step_notes(step))
-        return
-    counts: collections.Counter[str] = collections.Counter()
-    for run in report.runs:
-        counts.update(dict.fromkeys((note for step in run.steps for note in step_notes(step)), 1))
+    """Say what is odd about answers, and of a series in how many runs."""
+    each = (dict.fromkeys(note for step in run.steps for note in step_notes(step)) for run in report.runs)
+    counts = collections.Counter(note for notes in each for note in notes)
     for note, often in counts.most_common(MOST_LISTED):
-        yield f"in {often} of {len(report.runs)} runs {note}"
+        yield note if report.only_run else f"in {often} of {len(report.runs)} runs {note}"
 
 
 def report_warnings(report: Report) -> Iterator[str]:
@@ -7723,8 +7718,8 @@ def certificate_document(certificate: Certificate, now: datetime.datetime) -> di
         "issuer": certificate.issuer,
         "serial": certificate.serial,
         "sha256": certificate.sha256,
-        "not_before": second_text(certificate.not_before),
-        "not_after": second_text(certificate.not_after),
+        "not_before": certificate.not_before and instant_text(certificate.not_before, "seconds"),
+        "not_after": certificate.not_after and instant_text(certificate.not_after, "seconds"),
         "days_left": certificate.days_left(now),
     }
 

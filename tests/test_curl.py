@@ -195,7 +195,7 @@ def test_a_series_in_silence_draws_no_progress(run_tool):
     with http_server({"/": Reply(404, wait=0.1)}) as server:
         result = run_tool("-s", "-f", "--count", "5", "--interval", "0", server.url(), terminal="out err")
     assert (result.code, result.out) == (22, "")
-    assert result.err.replace("\r", "") == "httphases: of 5 answers 5 were error pages (404)\n"
+    assert result.err.replace("\r", "") == "httphases: error page (404) in 5 of 5 runs\n"
 
 
 # --- what is not there ----------------------------------------------------------------------------

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from checks import flat, parse_compact
+from checks import flat, parse_compact, summaries
 from inside import tool
-from servers import Reply, http_server, redirect, refused_port
+from servers import Failing, Reply, http_server, redirect, refused_port, scripted
 
 ESCAPE = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")
 
@@ -39,6 +39,7 @@ def test_a_compact_report_is_one_line_a_step_and_nothing_else(call_tool, site):
         times = {key: float(line[key]) for key in ("dns", "connect", "tls", "ttfb", "total")}
         assert (times["dns"], times["tls"]) == (0, 0)
         assert 0 < times["ttfb"] <= times["total"]
+        assert float(line["wait"]) <= times["ttfb"] and float(line["xfer"]) < times["total"]
 
 
 def test_the_size_has_a_fitting_unit():
@@ -76,7 +77,9 @@ def test_a_metrics_report_is_one_line_a_step_with_every_token(call_tool, site):
     for line in (first, second):
         assert (line["ip"], line["family"], line["proxy"]) == ("127.0.0.1", "IPv4", "direct")
         assert (line["tls_version"], line["tls"], line["dns"]) == ("-", "0.000", "0.000")
-        assert 0 < float(line["ttfb"]) <= float(line["total"])
+        times = {key: float(line[key]) for key in ("connect", "wait", "ttfb", "xfer", "total")}
+        assert times["connect"] + times["wait"] == pytest.approx(times["ttfb"], abs=1e-9)
+        assert times["ttfb"] + times["xfer"] == pytest.approx(times["total"], abs=1e-9)
 
 
 def test_the_reason_of_a_failed_step_stands_on_stderr_beside_the_metrics(call_tool):
@@ -90,6 +93,18 @@ def test_the_reason_of_a_failed_step_stands_on_stderr_beside_the_metrics(call_to
     assert (line["status"], line["error"], line["ttfb"]) == ("0", "network", "-")
     assert result.err == f"httphases: error: step 2: {error['message']}. {error['hint']}\n"
     assert "refused" in result.err
+    assert (line["wait"], line["xfer"]) == ("-", "-")
+
+
+def test_a_summary_of_runs_that_all_failed_says_why(call_tool):
+    with refused_port() as port:
+        for style in ("--compact", "--metrics-only"):
+            words = (style, "--count", "2", "--interval", "0", f"http://127.0.0.1:{port}/")
+            [summary] = summaries(call_tool(*words).out)
+            assert (summary["failed"], summary["error"]) == ("2", "network")
+    with scripted(Failing(2)) as server:  # one of three
+        result = call_tool("--compact", "--count", "3", "--interval", "0", server.url())
+    assert "error" not in summaries(result.out)[0]
 
 
 # --- the waterfall --------------------------------------------------------------------------------

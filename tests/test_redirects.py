@@ -138,7 +138,7 @@ def test_another_name_for_the_same_address_is_another_origin(call_tool):
 
 
 def test_a_redirect_that_forgets_tls_is_explained(call_tool, tls):
-    note = "in step 1 the redirect leads from https to http on the same port: the server does not know that"
+    note = "the redirect leads from https to http on the same port: the server does not know that"
     for place, told in (
         ("HTTP://Localhost:{port}/in", True),
         ("http://localhost:{port}1/", False),

@@ -178,9 +178,9 @@ def test_a_violated_budget_is_said_under_every_style(call_tool, chain, style):
     else:
         assert re.search(" slo=fail slo_violations=total,wait\n$|total: .* > 0.0005ms", result.out)
     refused = call_tool("-s", "-f", *words).err.splitlines()
-    assert refused[2:] == ["httphases: the answer was an error page (404)"]
+    assert refused[2:] == ["httphases: error page (404)"]
     expected = call_tool("-s", "--expect", "2xx", chain.url("/missing"))
-    assert expected.err == "httphases: the answer was not as expected (404)\n"
+    assert expected.err == "httphases: status not as expected (404)\n"
     assert call_tool("-s", "-f", "--slo", "total=90000", chain.url()).err == ""
 
 
