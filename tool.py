@@ -191,7 +191,7 @@ try:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
     from functools import cache, cached_property, lru_cache, partial
-    from itertools import accumulate, combinations, groupby, islice, product, zip_longest
+    from itertools import accumulate, groupby, islice, product, zip_longest
     from operator import attrgetter, itemgetter
 
     http_client = import_http_client()
@@ -275,7 +275,6 @@ MAX_UNSENT = 256 * 1024  # bytes of answers to HTTP/2 frames that the other side
 MAX_FILE = 16 << 20  # that an option names, but for a body
 MAX_BODY = 1 << 30  # bytes of a request's body from a file
 MAX_DECODED = 4 << 20  # bytes of it that are decoded, to tell its type: as JSON they take 30 times as much
-IDNA_DOTS = "\u3002\uff0e\uff61"  # between labels, as the dot (UTS #46 section 4)
 MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 1035 section 2.3.4)
 MAX_URL = 256 * 1024  # characters; what servers accept is far shorter
 MAX_QUERY_FIELDS = 1000  # that a HAR entry lists
@@ -1197,6 +1196,7 @@ def status_words(response: Response) -> str:
 # ---------------------------------------------------------------------------------------------------------
 # 5. Local files. What the command line names is read once, with a limit and a time, and nothing blocks.
 STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+STDIN_READERS: list[str] = []  # the options that have read it: it gives its data once
 STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
@@ -1248,6 +1248,10 @@ def read_file(path: str, limit: int = MAX_FILE) -> bytes:
 @cache
 def read_local(option: str, path: str, seconds: float, limit: int = MAX_FILE) -> bytes:
     """Read what an `option` names, once: a pipe gives no more. Raises UsageError, also after some seconds."""
+    if path in STDIN:
+        STDIN_READERS.append(option)
+        if len(STDIN_READERS) > 1:
+            raise UsageError(f"{' and '.join(STDIN_READERS)} cannot all read standard input: name files")
     reader = Worker(partial(read_file, path, limit))
     reader.wait(seconds)
     error = reader.crash
@@ -1403,17 +1407,6 @@ def is_ip(host: str, family: int = socket.AF_UNSPEC) -> bool:
     return found != socket.AF_UNSPEC and family in (found, socket.AF_UNSPEC)
 
 
-def ascii_label(label: str) -> str:
-    """Return a label as it goes on the wire (UTS #46); raises ValueError, ImportError without idna."""
-    if label.isascii():
-        return label.lower()
-    idna = optional("idna")
-    if idna is None:
-        raise ImportError("the package idna is not installed (httphases.pyz contains it)")
-    encoded: bytes = idna.encode(label, uts46=True, transitional=False)
-    return encoded.decode("ascii")
-
-
 def read_ipv4(name: str) -> str | None:
     """Return the address that a numeric host means (127.1, 0x7f.1: WHATWG URL), None for a name."""
     if not re.fullmatch("([0-9]+|0x[0-9a-f]+)", name.rpartition(".")[2]):
@@ -1425,15 +1418,20 @@ def read_ipv4(name: str) -> str | None:
 
 
 def parse_host(text: str) -> str:
-    """Return a host name in the form that goes on the wire: lower case, IDNA. Raises UsageError."""
+    """Return a host name in the form that goes on the wire: lower case, IDNA (UTS #46). Raises UsageError."""
     shown = f"host '{clip(text, MAX_FOREIGN)}'"
     sizes = f"{shown}: expected labels of 1 to 63 characters, and {MAX_HOST} in all"
     if len(text) > MAX_HOST + 1:
         raise UsageError(sizes)
-    try:
-        host = ".".join(map(ascii_label, re.split(f"[.{IDNA_DOTS}]", text)))
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"{shown} has no sure ASCII form: {error}; write its xn-- form") from None
+    host = text.lower()
+    if not host.isascii():
+        idna = optional("idna")
+        try:
+            if idna is None:
+                raise ValueError("the package idna is not installed (httphases.pyz contains it)")
+            host = idna.encode(text, uts46=True, transitional=False).decode("ascii")
+        except ValueError as error:
+            raise UsageError(f"{shown} has no sure ASCII form: {error}; write its xn-- form") from None
     wrong = re.search(r"[^a-z0-9._-]", host)
     if wrong:
         raise UsageError(f"{shown} holds '{wrong[0]}', which no host name can")
@@ -1453,14 +1451,10 @@ def parse_port(text: str) -> int:
 
 def split_authority(text: str, default_port: int) -> tuple[str, int]:
     """Split host[:port]; brackets around IPv6. Raises UsageError."""
-    literal = re.fullmatch(r"\[([^\]]*)\](?::(.*))?", text)
-    if literal:
-        # RFC 6874 section 2: a zone follows %25, or % alone.
-        address = re.fullmatch(r"([^%]*)(?:%(?:25)?([\w.~-]+))?", literal[1], re.A)
-        if not address or not is_ip(address[1], socket.AF_INET6):
-            raise UsageError(f"'[{literal[1]}]' is not an IPv6 address")
-        zone = f"%{address[2]}" if address[2] else ""
-        host, port = address[1].lower() + zone, literal[2]
+    # RFC 6874 section 2: a zone follows %25, or % alone.
+    literal = re.fullmatch(r"\[([^]%]*)(?:%(?:25)?([\w.~-]+))?\](?::(.*))?", text, re.A)
+    if literal and is_ip(literal[1], socket.AF_INET6):
+        host, port = literal[1].lower() + (f"%{literal[2]}" if literal[2] else ""), literal[3]
     else:
         name, _, port = text.partition(":")
         if ":" in port or "[" in text:
@@ -1504,14 +1498,7 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
         raise UsageError(f"{shown} holds a control character")
     parts = re.match(r"(?ai)(https?)://([^/?#\\]*)([^#]*)", text)  # without (?a) ſ would pass for s
     if not parts:
-        # It may be a password: it is repeated if it has a scheme, or begins with a host.
-        host = r"(?://)?((?:localhost|[\w.-]+\.(?:[A-Za-z]{2,}|[0-9]+)|\[[^]]+\])(?::[0-9]+)?(?:[/?#].*)?)"
-        begun = re.fullmatch(host, text)
-        if begun and not drop_userinfo and not is_credential("", os.fsencode(text)):
-            here = re.match(r"(?i)(localhost|127\.[0-9.]+|\[::1])(?![\w.-])", begun[1])
-            meant = foreign(mask_location(f"http{'' if here else 's'}://{begun[1]}"))
-            raise UsageError(f"{shown} has no scheme: did you mean '{meant}'?")
-        what = shown if "://" in text or drop_userinfo else "the URL"
+        what = shown if "://" in text or drop_userinfo else "the URL"  # it may be a password
         raise UsageError(f"{what} does not begin with http:// or https://: expected https://host/path")
     scheme, authority, target = parts[1].lower(), parts[2], parts[3]
     _, at, authority = authority.rpartition("@")
@@ -1536,6 +1523,8 @@ def parse_proxy(text: str, source: str) -> Proxy:
     if not separator:
         scheme, rest = "http", text
     scheme = scheme.lower()
+    if scheme == "socks":  # as desktops write it into all_proxy
+        scheme = "socks5"
     kind = PROXY_SCHEMES.get(scheme)
     if not kind:  # not repeated: it may be a user name and password, written before the scheme
         expected = " or ".join(", ".join(f"{each}://" for each in PROXY_SCHEMES).rsplit(", ", 1))
@@ -1557,23 +1546,19 @@ def parse_proxy(text: str, source: str) -> Proxy:
     return Proxy(scheme, host, port, name if at else None, secret if colon else None)
 
 
-def read_no_proxy(text: str) -> list[tuple[str, int | None]]:
-    """Return name and port (None for any) of each entry; a name that is not ASCII matches as xn-- alone."""
-    entries: list[tuple[str, int | None]] = []
-    for entry in re.split(r"[,\s]+", text.strip()):
-        found = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry)
-        found = found or re.fullmatch(r"([^:]*):([0-9]+)", entry)
-        name, port = found.groups() if found else (entry, None)
-        entries.append((name.lower(), int(port.lstrip("0")[:6] or 0) if port else None))
-    return entries
-
-
-def covers(name: str, host: str) -> bool:
-    """Tell whether a name, network (CIDR) or address of NO_PROXY covers a host."""
+def covers(entry: str, url: Url) -> bool:
+    """Tell whether an entry of NO_PROXY covers a URL: a name (its xn-- form), network (CIDR) or address, and
+    maybe a port.
+    """
+    found = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry) or re.fullmatch(r"([^:]*):([0-9]+)", entry)
+    name, port = found.groups() if found else (entry, None)
+    if port and parse_digits(port.lstrip("0")) != url.port:
+        return False
     if name == "*":
         return True
+    host = server_name(url.host)
     if not is_ip(host):
-        return f".{host}".endswith("." + name.lstrip("*").strip("."))  # itself, or a name below it
+        return f".{host}".endswith("." + name.lower().lstrip("*").strip("."))  # itself, or a name below it
     import ipaddress
 
     try:
@@ -1588,11 +1573,8 @@ def proxy_variable(url: Url, environ: Mapping[str, str]) -> str:
     if "REQUEST_METHOD" in environ and url.scheme == "http":
         names.remove("HTTP_PROXY")  # CGI: a Proxy header would set it (CVE-2016-5385)
     source = next((each for each in names if environ.get(each)), "")
-    exempt = read_no_proxy(environ.get("no_proxy") or environ.get("NO_PROXY") or "") if source else []
-    host = server_name(url.host)
-    if any(port in (None, url.port) and covers(entry, host) for entry, port in exempt):
-        return "NO_PROXY"
-    return source
+    exempt = re.split(r"[,\s]+", environ.get("no_proxy") or environ.get("NO_PROXY") or "")
+    return "NO_PROXY" if source and any(covers(entry, url) for entry in exempt) else source
 
 
 def route_to(url: Url, options: Options) -> Route:
@@ -1642,7 +1624,7 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
     text = locations[0].decode("utf-8", "surrogateescape").strip(" \t")
     # As browsers: slashes too many are skipped, and http:/b on a page of http is /b (WHATWG URL section 4.4).
     text = re.sub(rf"(?ai)^{url.scheme}:(?!//)", "", text)
-    text = re.sub(r"(?ai)^(https?:)/*", r"\1//", text)
+    text = re.sub(r"(?ai)^(https?:)/*|^/{3,}", r"\1//", text)
     if re.match(r"\\[/\\]|/\\", text):
         # Browsers read a backslash as a slash: another host. RFC 3986 reads a path on this one. Ask neither.
         shown = f"'{foreign(mask_location(decode(locations[0][:MAX_URL])))}'"
@@ -1699,17 +1681,16 @@ def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, st
 def parse_resolve(text: str) -> tuple[tuple[str, int], str]:
     """Read HOST:PORT:ADDR: return the host with its port, and the address. Raises UsageError."""
     expected = "expected HOST:PORT:ADDR, with the port of the URL, as example.com:443:192.0.2.1"
-    entry = re.fullmatch(r"(\[[^\]]*\]|[^:]*):([^:]*):(.+)", text)
-    if not entry:
-        raise UsageError(f"--resolve '{text}': {expected}")
-    address = entry[3][1:-1] if re.fullmatch(r"\[.*\]", entry[3]) else entry[3]
+    entry = re.fullmatch(r"(\[[^\]]*\]|[^:]*):([^:]*):(\[(.+)\]|.+)", text)
     try:
-        place = split_authority(f"{entry[1]}:{parse_port(entry[2])}", 0)
+        if not entry:
+            raise UsageError(expected)
+        place, address = split_authority(f"{entry[1]}:{parse_port(entry[2])}", 0), entry[4] or entry[3]
+        if not is_ip(address):
+            raise UsageError(f"'{address}' is not an IPv4 or IPv6 address: {expected}")
+        return place, address
     except UsageError as error:
         raise UsageError(f"--resolve '{text}': {error.message}") from None
-    if not is_ip(address):
-        raise UsageError(f"--resolve '{text}': '{address}' is not an IPv4 or IPv6 address: {expected}")
-    return place, address
 
 
 def parse_expect(text: str | None) -> tuple[range, ...]:
@@ -1717,14 +1698,11 @@ def parse_expect(text: str | None) -> tuple[range, ...]:
     if text is None:
         return GOOD_STATUSES
     found = []
-    for word in text.lower().split(","):
-        low, _, high = word.strip().partition("-")
-        statuses = range(0)
-        if re.fullmatch("[1-9]xx|[1-9][0-9]{2}(-[1-9][0-9]{2})?", word.strip()):
-            statuses = range(int(low.replace("x", "0")), int((high or low).replace("x", "9")) + 1)
-        if not statuses:
+    for word in map(str.strip, text.lower().split(",")):
+        span = word if "-" in word else f"{word.replace('xx', '00')}-{word.replace('xx', '99')}"
+        if not re.fullmatch("[1-9][0-9]{2}-[1-9][0-9]{2}", span) or span[:3] > span[4:]:
             raise UsageError(f"--expect '{clip(text)}': expected statuses: 200, 2xx, 200-299 or 2xx,401")
-        found.append(statuses)
+        found.append(range(int(span[:3]), int(span[4:]) + 1))
     return tuple(found)
 
 
@@ -1980,8 +1958,7 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
     try:
         # All numbers as float: int() takes hours for millions of digits. It refuses NaN, which is no JSON.
         export = json.loads(data, parse_int=float, parse_constant=int)
-        version = export["schema_version"]
-        if version is True or version not in (1, 2):
+        if export["schema_version"] not in (1, 2):
             raise UsageError(f"{shown}: its schema_version is not 2")
         if "steps" in export:
             raise UsageError(f"{shown} is of a single run, which proves little: measure it with --count 20")
@@ -1991,75 +1968,60 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
         count = checked_number(last["n"])
         good = count if last["bad_status"] < sum(last["statuses"].values()) else 0
         times = {key: read_distribution(last[f"{key}_ms"], count) for key in STAT_KEYS}
-        told = (export.get("host"), export.get("label"), last["url"])
-        host, label, url = (text and mask_urls(text) for text in told)
+        told = (export["started_at"], export.get("host"), export.get("label"), last["url"])
+        begun, host, label, url = (text and mask_urls(text) for text in told)
         outcomes = [code for code in last["statuses"] if parse_digits(code)]
         outcomes += ["ERROR"] * (last["failed"] > 0)
-        return Baseline(path, mask_urls(export["started_at"]), host, label, url, good, outcomes, times)
+        return Baseline(path, begun, host, label, url, good, outcomes, times)
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
         raise UsageError(f"{shown} is not a --json export of a series of httphases") from None
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 9a. Command line. The grammar of argv.
-# What other tools have = what there is instead.
+# What curl has, and what hands that know other tools type = what there is instead.
 FOREIGN_OPTIONS = """
--n --repeat --times --run --requests --number --iteration --loop --sample --percentile --stat --summary
-  --histogram --latency = --count N measures N times: median, p95, a distribution
--c -j --cookie-jar --session = -b NAME=VALUE sends cookies, there is no jar; --count N measures N times
--z --watch --monitor --time --forever --infinite --continuous = --duration TIME measures for so long: 5m, 2h
---every --delay --sleep --period --wait = --interval TIME is from the start of a run to that of the next
+-n --repeat --times --requests --latency = --count N measures N times: median, p95, a distribution
+-c -j --cookie-jar --junk-session-cookies = -b NAME=VALUE sends cookies, there is no jar; --count N repeats
+-z --watch --time = --duration TIME measures for so long: 5m, 2h
+--delay --wait = --interval TIME is from the start of a run to that of the next
 -q --quiet -# --progress-bar = -s is silent
---keepalive --keep-alive --persistent = --reuse sends every run on the connection of the one before
---no-keepalive --disable-keepalive --no-redirect --no-follow --disable-redirects --disable-compression
-  --no-cache --ignore-stdin = leave it out: that is so already
---compare --diff --next --reference --against --base --before = --versus URL or --baseline FILE compares
---verify --no-verify --skip-verify --no-check-certificate = certificates are verified, unless -k is given
---ca --ca-certificate --ca-file --cafile --capath --root-ca --trust = --cacert PATH trusts the CAs in PATH
---status --expect-status --accept = --expect STATUS names the answers that are good
---check-cert --cert-expiry = --cert-days N is exit 4 when a certificate ends in less than N days
---host --sni --servername --server-name --server --backend --target --ip --addr --connect --connect-to =
-  --resolve HOST:PORT:ADDR sends a name to an address
---all-ips --every-address = --all-addresses measures each address of the name
---dns --dns-server --nameserver --resolver --doh-url =
+--keepalive --keepalive-time = --reuse sends every run on the connection of the one before
+--no-keepalive --no-compressed --ignore-stdin = leave it out: that is so already
+--next --compare = --versus URL or --baseline FILE compares
+--no-verify --no-check-certificate = certificates are verified, unless -k is given
+--capath --ca-native --ca-certificate = --cacert PATH trusts the CAs in PATH
+--connect-to --servername --sni = --resolve HOST:PORT:ADDR sends a name to an address
+--dns-servers --doh-url --resolver =
   names are looked up as this machine does; --resolve HOST:PORT:ADDR needs no lookup
 --bind-address --local-address = --interface NAME_OR_ADDRESS connects from there
---auth --token --bearer --oauth2-bearer --netrc --basic =
+--oauth2-bearer --netrc --basic --auth --token --bearer =
   a line "Authorization: Bearer …" in a file, by -H @FILE, keeps it out of ps; -u USER:PASSWORD does not
 --digest --ntlm --negotiate --anyauth = only Basic is known, by -u USER:PASSWORD
 -U --proxy-user = write user:password@ before the proxy's host, in -x or https_proxy
 --noproxy --no-proxy = -x '' goes without any proxy; the variable NO_PROXY names hosts that need none
--p --proxytunnel = leave it out: -x knows its way, with CONNECT for https; a body goes by -d @FILE
---socks --socks5 --socks5-hostname = -x socks5://HOST:PORT, or socks5h:// to have it resolve the name
---post --spider = -d TEXT makes it a POST, as does -X POST; -I asks with HEAD
---post-data --post-file --body --body-file --body-data = a body goes by -d TEXT or -d @FILE, with POST
---json-body --data-json --content-type = -d '{…}' is sent as application/json by itself
--w --write-out --format --output-format --csv --export --export-json --report =
+-p --proxytunnel = leave it out: -x knows its way, with CONNECT for https
+--socks5 --socks5-hostname = -x socks5://HOST:PORT, or socks5h:// to have it resolve the name
+-F --form = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
+-G --get --data-urlencode --url-query = -d sends data as it is: encode it, and write a query into the URL
+-T --upload-file = use -X PUT -d @FILE; a type goes by -H 'Content-Type: …'
+--post-data --post-file --body = a body goes by -d TEXT or -d @FILE, with POST
+-w --write-out --format --output-format --csv --export =
   every report has the times: --metrics-only, or --json - as JSON
--o --output --out --file -O --remote-name -N --no-buffer --download =
-  leave it out: the body is not kept; --json PATH has the report
---tag --name --instance = --label TEXT tells this probe from others
---oneline --one-line --short = --compact prints a line a step
--v --verbose -D --dump-header --headers --show-headers --trace --trace-ascii --debug = -i shows header fields
+-o --output -O --remote-name -N --no-buffer = leave it out: the body is not kept; --json PATH has the report
+-v --verbose -D --dump-header --trace --trace-ascii --headers --debug = -i shows header fields
 -V = --version
---color --no-color --colour --no-colour = colour follows the variables NO_COLOR and FORCE_COLOR
---concurrency --vus --rate --limit-rate -Z --parallel = one request at a time: for load take wrk, hey or k6
---warmup = there is none, as there is no load (wrk, hey, k6): with --reuse the first run does not count
---threshold --budget --max-total --max-ttfb --max-latency --limit --sla --warning --critical --fail-if
-  --fail-above = --slo KEY=MS is a budget, as total=300 or total.p95=300
---regression --tolerance --max-increase = --slo total=+10% is a budget, with --versus or --baseline
---max-error --fail-on-error --fail-with-body --fail-early --check-status = -f makes error pages exit 22
---connect-timeout --read-timeout --request-timeout --dns-timeout --deadline = use -m: it holds for all of it
---retry --tries = nothing is sent twice: run it again when it exits with 75
+-Z --parallel --rate --limit-rate --concurrency = one request at a time: for load take wrk, hey or k6
+--threshold --budget --fail-if = --slo KEY=MS is a budget, as total=300 or total.p95=300
+--fail-with-body --fail-early --check-status --max-error = -f makes error pages exit 22
+--connect-timeout --read-timeout --deadline = use -m: it holds for all of it
+--retry --retry-max-time = nothing is sent twice: run it again when it exits with 75
 --http2 = leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given
 --http3 -0 --http1.0 --http2-prior-knowledge = only HTTP/2 over TLS and HTTP/1.1 are supported
--1 --tlsv1.2 --tlsv1.3 --tls-max --cipher = TLS is as this machine's OpenSSL does it, with -k older too
--E --certificate --client-cert --client-key --cert-key --private-key --pass --passphrase =
+-1 --tlsv1.2 --tlsv1.3 --tls-max --ciphers = TLS is as this machine's OpenSSL does it, with -k older too
+-E --pass --client-cert --client-key --cert-key =
   use --cert PATH and --key PATH; the key's password goes into a file, --key-password-file PATH
--T --upload-file = use -X PUT -d @FILE; a type goes by -H 'Content-Type: …'
--F --form = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
--G --get --data-urlencode = -d sends data as it is: encode it yourself, and write a query into the URL
---max-redirs --max-redirect = this is fixed: -L follows 10 redirects at most
+--max-redirs = this is fixed: -L follows 10 redirects at most
 -K --config = there is none here; -H @FILE reads header lines
 """
 BARE_FLAGS = "46aBfgGiIjJkLlMnNOpqRsSvVZ#"  # of curl's options of one letter those without a value
@@ -2178,7 +2140,7 @@ VALUED = {
 COLLECTED = "cookie data header resolve slo url versus".split()  # each value counts; of all others the last
 # How the next word may begin if it is a value that looks like an option: a multipart body, a budget below 0.
 DASHED = {**dict.fromkeys("data cookie user user_agent referer versus".split(), "-"), "slo": "-[0-9.]"}
-PATHS = [*EXPORT_OPTIONS, *"--baseline --cacert --cert --key --key-password-file --unix-socket".split()]
+PATHS = [*EXPORT_OPTIONS, "--baseline", "--cacert", "--cert", "--key", "--key-password-file", "--unix-socket"]
 ADDRESS_OPTIONS = "-x --resolve -4 -6 --interface --all-addresses".split()
 EXCLUSIONS = (  # two options that cannot both be given, and why
     ("-4", "-6", ""),
@@ -2192,12 +2154,9 @@ EXCLUSIONS = (  # two options that cannot both be given, and why
 
 
 SEVERAL = ("--count", "--duration", "--versus", "--baseline")
-SEND_TRACE = "httphases -s -d @FILE -H 'Content-Type: application/json' URL"
 MISTAKEN = (  # an option, how a value begins that is not for it, and what is
     *((option, r"@|\s*[{\[]", "writes to a path; a body goes by -d @FILE") for option in EXPORT_OPTIONS),
-    ("--otlp", "(?i)https?://", f"takes a path, where traces are written; this sends one: {SEND_TRACE}"),
     *((option, "(?i)https?://", f"takes a path before the URL: {option} - URL") for option in EXPORT_OPTIONS),
-    ("-x", r"(?i)(none|off|no|direct)\Z", "takes a proxy: -x '' goes without any"),
     *((option, r"\Z", "'': expected a path") for option in PATHS),
     *((option, r"\Z", "'': expected a name") for option in ("--label", "--interface")),
 )
@@ -2217,13 +2176,13 @@ def foreign_hints() -> dict[str, str]:
 def instead_of(name: str) -> str:
     """Say what there is in place of an option that does not exist."""
     hints, word = foreign_hints(), name[:MAX_NAMED].lower()
-    hint = hints.get(name, hints.get(name.removesuffix("s")))
-    if hint:
-        return hint
+    if name in hints:
+        return hints[name]
     near = [word] if word in NAMES else []
     near = near or [each for each in NAMES if each.startswith(word) or sorted(each) == sorted(word)]
-    difflib = None if near or word.startswith("--no-") else optional("difflib")
-    if difflib:
+    if not near and not word.startswith("--no-"):
+        import difflib
+
         near = difflib.get_close_matches(word, [each for each in NAMES if NAMES[each] != "insecure"], 1, 0.85)
     sure = 0 < len(near) <= 3
     return f"did you mean {' or '.join(near)}?" if sure else "--help lists the options there are"
@@ -2332,9 +2291,6 @@ def check_one_url(args: SimpleNamespace) -> None:
         took = [each for each in NAMES if re.match("(?i)(.*')?https?://", str(getattr(args, NAMES[each])))]
         how = f"{took[0]} takes a value before it" if took else "httphases [OPTIONS] URL; --help shows more"
         raise UsageError(f"no URL given: {how}")
-    if args.baseline and any(os.path.isfile(word) for word in args.url):
-        advice = "measure with --baseline FILE URL"
-        raise UsageError(f"--baseline takes one file: an export cannot be compared with another, {advice}")
     if len(args.url) > 1:  # they may be halves of a header: none is repeated
         why = "is a quote missing around a header, or around the words of --vs?"
         if all(re.match("(?i)https?://", word) for word in args.url):
@@ -2357,43 +2313,6 @@ def check_conflicts(args: SimpleNamespace) -> None:
             raise UsageError(f"{option} needs {' or '.join(needed)}{why}")
 
 
-def list_exports(args: SimpleNamespace) -> dict[str, str]:
-    """Return the files that are to be written, by option."""
-    return {option: getattr(args, NAMES[option]) for option in EXPORT_OPTIONS if is_given(args, option)}
-
-
-def check_standard_input(*sides: SimpleNamespace) -> None:
-    """Raise UsageError where standard input has two readers; who names it by the same words gets the same."""
-    named: list[tuple[str, str | None]] = [("the program itself", sys.argv[0])]  # python3 - < tool.py
-    for args in sides:
-        named += [("-H", text[1:]) for text in args.header if text.startswith("@")]
-        named += [(option, data_file(option, text)) for option, text in args.data]
-        for option in ("--cacert", "--slo-file", "--baseline", "--key-password-file"):
-            named.append((option, getattr(args, NAMES[option])))
-    given = [(reader, path) for reader, path in dict.fromkeys(named) if path is not None]
-    readers = [reader for reader, path in given if path in STDIN]
-    if len(readers) > 1:
-        raise UsageError(f"{' and '.join(readers)} cannot all read standard input: name files")
-
-
-def check_files(args: SimpleNamespace) -> None:
-    """Raise UsageError where a file would be read or written twice."""
-    check_standard_input(args)
-    for (other, earlier), (option, path) in combinations(list_exports(args).items(), 2):
-        first, second = ("-" if each in STDOUT else os.path.normpath(each) for each in (earlier, path))
-        if first == second != "/dev/null":
-            raise UsageError(f"{other} and {option} both write to '{path}'")
-
-
-def warn_of_request(args: SimpleNamespace, request: Request) -> Iterator[str]:
-    """Warn of a request that may not be meant."""
-    if request.body is not None and request.method in ("GET", "HEAD"):
-        yield f"{request.method} with a request body: many servers ignore it or refuse it"
-    if request.content_type and (len(args.data) > 1 or args.data[0][0] not in ("-d", "--data")):
-        form = "Content-Type: application/x-www-form-urlencoded"
-        yield f"the body is sent as {request.content_type}; to send it as curl does: -H '{form}'"
-
-
 def warn_of_statistics(options: Options) -> Iterator[str]:
     """Warn of budgets for statistics that few runs tell too low."""
     rounds = options.series.rounds
@@ -2405,14 +2324,19 @@ def warn_of_statistics(options: Options) -> Iterator[str]:
             yield f"--slo {key}: {below}: better take --count {least} or more"
 
 
-def check_options(options: Options) -> None:
-    """Raise UsageError for what an address, a proxy, the URL or a header excludes."""
-    route = route_to(options.request.url, options)
+def check_options(args: SimpleNamespace, options: Options) -> Iterator[str]:
+    """Warn of a request that may not be meant. Raise UsageError for what a proxy or a header excludes."""
+    request, route = options.request, route_to(options.request.url, options)
     if options.series.every_address and route.proxy:
         named = f"{route.source} names one: use -x '' to go without it"
         raise UsageError(f"--all-addresses does not work through a proxy, and {named}")
-    if options.propagate and "traceparent" in field_names(options.request.headers):
+    if options.propagate and "traceparent" in field_names(request.headers):
         raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
+    if request.body is not None and request.method in ("GET", "HEAD"):
+        yield f"{request.method} with a request body: many servers ignore it or refuse it"
+    if request.content_type and (len(args.data) > 1 or args.data[0][0] not in ("-d", "--data")):
+        form = "Content-Type: application/x-www-form-urlencoded"
+        yield f"the body is sent as {request.content_type}; to send it as curl does: -H '{form}'"
 
 
 def read_headers_given(args: SimpleNamespace, seconds: float) -> list[Header]:
@@ -2481,19 +2405,6 @@ def own_options(args: SimpleNamespace, options: Options) -> Options:
     )
 
 
-def choose_budgets(args: SimpleNamespace, options: Options) -> dict[str, Any]:
-    """Return the fields of Options that hold budgets; raises SloError."""
-    budgets = parse_budgets(args.slo, args.slo_file, options.max_time)
-    relative = {key: budget for key, budget in budgets.items() if isinstance(budget, Allowance)}
-    if relative and not (args.versus or args.baseline):
-        raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
-    series = options.series
-    count = series.rounds if args.count or series.rounds > 1 else 0
-    check_statistics(budgets, count, series.reuse, max(1, len(args.versus)))
-    absolute = {key: budget for key, budget in budgets.items() if key not in relative}
-    return {"thresholds": absolute, "allowances": relative}
-
-
 def choose_options(args: SimpleNamespace, environ: Mapping[str, str]) -> Options:
     """Return the options of the main command line, but for its sides; raises UsageError."""
     seconds = parse_max_time(args)
@@ -2501,14 +2412,21 @@ def choose_options(args: SimpleNamespace, environ: Mapping[str, str]) -> Options
     request = read_request(args, seconds, tuple(headers))
     series = choose_series(args)
     options = own_options(args, Options(request, NO_SECRETS, environ, max_time=seconds, series=series))
+    budgets = parse_budgets(args.slo, args.slo_file, seconds)
+    relative = {key: budget for key, budget in budgets.items() if isinstance(budget, Allowance)}
+    if relative and not (args.versus or args.baseline):
+        raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
+    count = series.rounds if args.count or series.rounds > 1 else 0
+    check_statistics(budgets, count, series.reuse, max(1, len(args.versus)))
     styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact, "waterfall": True}
     return options._replace(
         fail=args.fail or args.expect is not None,
         style=next(style for style, wanted in styles.items() if wanted),
         include=args.include,
-        exports=list_exports(args),
-        **choose_budgets(args, options),
-        baseline=read_baseline(args.baseline, options.max_time),
+        exports={each: getattr(args, NAMES[each]) for each in EXPORT_OPTIONS if is_given(args, each)},
+        thresholds={key: each for key, each in budgets.items() if not isinstance(each, Allowance)},
+        allowances=relative,
+        baseline=read_baseline(args.baseline, seconds),
         label=args.label and whole_characters(args.label),
         cert_days=None if args.cert_days is None else parse_count("--cert-days", args.cert_days),
         resource={} if args.otlp is None else read_resource(environ),
@@ -2520,23 +2438,20 @@ def choose_options(args: SimpleNamespace, environ: Mapping[str, str]) -> Options
 # ---------------------------------------------------------------------------------------------------------
 # 9c. Sides. A side of --versus is the command line with the side's words after it.
 SIDE_GROUPS = ("request", "connection", "TLS")  # of OPTIONS: what sides may do differently
-FOR_ALL = ["-f", "--expect"]  # the options that are for all sides: these, and those of the other groups
-FOR_ALL += [text.split()[0] for group in OPTIONS if group not in SIDE_GROUPS for text, *_ in OPTIONS[group]]
+OTHERS = [text.split()[0] for group in OPTIONS if group not in SIDE_GROUPS for text, *_ in OPTIONS[group]]
 
 
 def parse_side(words: str) -> SimpleNamespace:
     """Return what the words of a side change; raises UsageError."""
     import shlex
 
-    if re.fullmatch(r"@?[\w./-]+\.json", words):
-        raise UsageError("an export is compared by --baseline FILE")
     try:
         args = parse_words(shlex.split(words), width=80)
     except ValueError:
         raise UsageError("its words have a quote that is not closed, or end in a backslash") from None
     except Answered:
         raise UsageError("--help and --version stand alone") from None
-    for option in FOR_ALL:
+    for option in ("-f", "--expect", *OTHERS):
         if is_given(args, option):
             raise UsageError(f"{option} is for all sides: put it outside of the quotes")
     return args
@@ -2549,36 +2464,17 @@ def show_side(words: str, own: SimpleNamespace) -> str:
     hidden = [own.user, *own.cookie, *(text for option, text in own.data if not data_file(option, text))]
     for name, _, value in (text.partition(":") for text in own.header):
         hidden.append(value.lstrip() if is_credential(name, os.fsencode(value)) else None)
-    shown, split = [], shlex.split(words)
-    for word in split:
-        end = max((each for each in hidden if each and word.endswith(each)), key=len, default="")
-        shown.append(mask_location(f"{word.removesuffix(end)}***" if end else word))
+    ends, split = "|".join(map(re.escape, filter(None, hidden))) or "(?!)", shlex.split(words)
+    shown = [mask_location(re.sub(rf"(?:{ends})\Z", "***", word)) for word in split]
     return whole_characters(words if shown == split else shlex.join(shown))
 
 
-def without_credentials(side: Options, base: Options, own: SimpleNamespace) -> Options:
-    """Return a side without the base's credentials that its words do not repeat: they do not go to another
-    origin, as after a redirect (RFC 9110 section 15.4), nor Proxy-Authorization to another proxy.
-    """
-    request, first = side.request, base.request
-    elsewhere = request.url.origin != first.url.origin
-    private = private_names(first.headers) if elsewhere else set()
-    base_proxy, own_proxy = route_to(first.url, base).proxy, route_to(request.url, side).proxy
-    if own_proxy and (not base_proxy or base_proxy.shown != own_proxy.shown):
-        private.add("proxy-authorization")
-    private -= field_names(read_headers_given(own, base.max_time))
-    left_out = list(dict.fromkeys(name for name, _ in first.headers if name.lower() in private))
-    side = side._replace(request=request._replace(headers=without_fields(request.headers, private)))
-    if elsewhere and base.identity and own.cert is None:
-        side = side._replace(identity=None)
-        left_out.append("--cert")
-    whom = "origin" if elsewhere else "proxy"
-    warning = f"another {whom} does not get {', '.join(left_out)}, unless these words repeat it"
-    return side._replace(warnings=(warning,) if left_out else ())
-
-
 def choose_side(args: SimpleNamespace, own: SimpleNamespace, base: Options) -> Options:
-    """Return the options of a side; raises UsageError as for a command line of its own."""
+    """Return the options of a side, with warnings that the base has not; raises UsageError.
+
+    Credentials of the base that the words do not repeat do not go to another origin, as after a redirect (RFC
+    9110 section 15.4), nor Proxy-Authorization to another proxy.
+    """
     # What a side gives replaces what the base gives; its --resolve is added, and its -4 replaces -6 too.
     given = {name: value for name, value in vars(own).items() if value not in (None, False, [])}
     merged = SimpleNamespace(**{**vars(args), **given})
@@ -2589,39 +2485,50 @@ def choose_side(args: SimpleNamespace, own: SimpleNamespace, base: Options) -> O
     headers = read_headers_given(own, base.max_time)
     inherited = without_fields(base.request.headers, field_names(headers))
     request = read_request(merged, base.max_time, (*inherited, *headers))
-    side = without_credentials(own_options(merged, base._replace(request=request)), base, own)
-    check_options(side)
-    warnings = (each for each in warn_of_request(merged, side.request) if each not in base.warnings)
-    return side._replace(warnings=(*warnings, *side.warnings))
+    side = own_options(merged, base._replace(request=request))
+
+    elsewhere = request.url.origin != base.request.url.origin
+    private = private_names(inherited) if elsewhere else set()
+    base_proxy, own_proxy = route_to(base.request.url, base).proxy, route_to(request.url, side).proxy
+    if own_proxy and (not base_proxy or base_proxy.shown != own_proxy.shown):
+        private.add("proxy-authorization")
+    kept = (*without_fields(inherited, private), *headers)
+    left_out = list(dict.fromkeys(name for name, _ in inherited if name.lower() in private))
+    if elsewhere and side.identity and own.cert is None:
+        side = side._replace(identity=None)
+        left_out.append("--cert")
+    side = side._replace(request=request._replace(headers=kept))
+    warnings = [each for each in check_options(merged, side) if each not in base.warnings]
+    if left_out:
+        whom = "origin" if elsewhere else "proxy"
+        warnings.append(f"another {whom} does not get {', '.join(left_out)}, unless these words repeat it")
+    return side._replace(warnings=tuple(warnings))
 
 
 def choose_sides(args: SimpleNamespace, base: Options) -> Options:
     """Return the options with all sides, the base first. Raises UsageError."""
     if len(args.versus) >= len(SIDES):
         raise UsageError(f"--versus was given {len(args.versus)} times, {len(SIDES) - 1} at most")
-    options, warnings, given = [base], list(base.warnings), []
+    sides, warnings = [Variant(SIDES[0], base)], list(base.warnings)
     for number, words in enumerate(args.versus, 1):
         try:
-            given.append(parse_side(words))
-            check_standard_input(args, *given)
-            options.append(choose_side(args, given[-1], base))
+            own = parse_side(words)
+            side = Variant(SIDES[number], choose_side(args, own, base), show_side(words, own))
         except UsageError as error:
             raise UsageError(f"--versus {number}: {error.message}") from None
-        warnings += [f"--versus {number}: {warning}" for warning in options[-1].warnings]
-    shown = [None, *map(show_side, args.versus, given)]
-    sides = tuple(Variant(*side) for side in zip(SIDES, options, shown))
-    return base._replace(sides=sides, warnings=tuple(warnings))
+        sides.append(side)
+        warnings += [f"--versus {number}: {warning}" for warning in side.options.warnings]
+    return base._replace(sides=tuple(sides), warnings=tuple(warnings))
 
 
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
     """Read and check the whole command line; raises UsageError, or Answered. --help takes `width` columns."""
     read_local.cache_clear()
+    STDIN_READERS[:] = ["the program itself"] if sys.argv[0] in STDIN else []  # python3 - < tool.py
     args = parse_words(sys.argv[1:] if argv is None else argv, width)
     check_conflicts(args)
-    check_files(args)
     options = choose_options(args, environ)
-    options = options._replace(warnings=tuple(warn_of_request(args, options.request)))
-    check_options(options)
+    options = options._replace(warnings=tuple(check_options(args, options)))
     if args.versus:
         options = choose_sides(args, options)
     read_local.cache_clear()

@@ -367,7 +367,6 @@ def test_no_usage_error_repeats_a_secret(call_tool):
         result = call_tool("-m", "1", *map(with_secret, words))
         check_silent(result.out + result.err)
         assert result.code == 64, words
-        assert "=***" in result.err or "=PASS" not in words[0]
 
 
 # --- when something else goes wrong ---------------------------------------------------------------
