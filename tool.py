@@ -5828,36 +5828,6 @@ def finish(current: CurrentStep, options: Options) -> Step:
 
 # ---------------------------------------------------------------------------------------------------------
 # 21. Chain. Steps -> Run, under a deadline.
-class Chain:
-    """A run under way, at which `look` looks ten times a second."""
-
-    def __init__(self, turn: Turn, look: Callable[[Chain], None]) -> None:
-        self.turn = turn
-        self._look = look
-        self.deadline = Deadline(self.look)
-        self.cookies = Cookies()
-        self.started = 0  # when the clock of the first step started
-        self.current: CurrentStep | None = None  # the step under way
-        self.way: Way | None = None  # that it goes, once it is prepared, or an idle one that was left for it
-        self.steps: list[Step] = []  # that are over
-        self.limit_reached = False
-
-    def look(self) -> None:
-        if self.current:
-            self.current.log.look()
-        self._look(self)
-
-    def start_clock(self, log: Log, seconds: float) -> None:
-        """Start the clock of a step; that of the first one starts the time of -m. Raises TimeIsOver."""
-        log.started_at = wall_clock()
-        log.note_cpu("start")
-        if self.started:
-            self.deadline.patience()
-        log.start = time.perf_counter_ns()
-        if not self.started:
-            self.started, self.deadline.at = log.start, log.start + round(seconds * 1e9)
-
-
 class ConnectionPool:
     """What all runs share: TLS contexts, one set for each side, and with --reuse the connections: for each
     origin and variant the way whose connection is idle, or why there is none.
@@ -5901,115 +5871,133 @@ class ConnectionPool:
                 way.close()
 
 
-def make_ready(
-    current: CurrentStep, options: Options, pool: ConnectionPool, turn: Turn, idle: Way | None
-) -> Way:
-    """Make all that a step needs before its clock starts; raises UsageError, OSError and MemoryError."""
-    request, log = current.request, current.log
-    offers_h2 = options.http2 and request.url.secure and import_h2()
-    protocols = ("h2", "http/1.1") if offers_h2 else ("http/1.1",)
-    setup = Setup(request, current.route, options, pool.contexts(turn.variant), pool.lookups, protocols, log)
-    if idle:
-        idle.ask_again(setup)
-    way = idle or Way(setup)
-    if current.number == turn.number == 1 and cpu_times()[1] > SHORT_OF_CPU_NS:
-        # After a start that is all computing Linux would wake this thread a time slice late (EEVDF, from 6.6
-        # on). Device "naps before the clock": without it, where both cores are busy, the 95th percentile of
-        # connect is 2.22 ms off instead of 0.13.
-        for _ in range(NAPS):
-            time.sleep(NAP_SECONDS)
-    if current.number == 1:
-        time.sleep(max(0.0, (turn.due - time.perf_counter_ns()) / 1e9))
-    log.refused = (idle and idle.resume()) or log.refused
-    if idle and log.refused:
-        idle.close()
-        way = Way(setup)
-    return way
+Look = Callable[["Chain"], None]
 
 
-def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, chain: Chain) -> Step:
-    """Prepare, make and record one step; raises the error where the first of all cannot be prepared."""
-    log, turn = current.log, chain.turn
-    chain.way = pool.take(current, turn)
-    try:
-        chain.way = make_ready(current, options, pool, turn, chain.way)
-        chain.start_clock(log, options.max_time)
-    except TimeIsOver:
-        message = f"the time of {options.max_time:g} s was over before this step began"
-        hint = f"Earlier steps took it, or this machine or its CA store is too slow: {RAISE_M}"
-        log.fail(NetworkError("timeout", message, hint), 0)
-    except (UsageError, OSError, MemoryError, RuntimeError) as unprepared:
-        error = explain_refusal(unprepared)
-        if (current.number == 1 and turn.number <= 1) or not error:
+class Chain:
+    """A run under way, at which `look` looks ten times a second: a request, and those that it leads to."""
+
+    def __init__(self, options: Options, pool: ConnectionPool, look: Look, turn: Turn) -> None:
+        if "--otlp" in options.exports:
+            options = options._replace(trace_id=new_id(16))  # a trace of its own
+        self._options, self._pool, self._look, self.turn = options, pool, look, turn
+        self._deadline = Deadline(self.look)
+        self._cookies = Cookies()
+        self.started = 0  # when the clock of the first step started
+        self.current = begin_step(1, options.request, options, self._deadline)  # the step under way
+        self._way: Way | None = None  # that it goes, once it is prepared, or an idle one that was left for it
+        self._steps: list[Step] = []  # that are over
+        self._limit_reached = False
+
+    def look(self) -> None:
+        self.current.log.look()
+        self._look(self)
+
+    def measure(self) -> Run:
+        """Make all requests; raises UsageError and Stopped, and what the first one cannot be prepared for."""
+        self.look()
+        following: CurrentStep | None = self.current
+        try:
+            while following:
+                self.current = following
+                following = self._take_step()
+        except Stopped:
+            if self._way:
+                self._way.close()
             raise
-        log.fail(error, 0)
-    else:
-        chain.way.go(lookups_only=turn == LOOKUP)
-        log.keep_counters("ended")
-    step = finish(current, options)
-    pool.leave(current, turn, chain.way)
-    return step
+        ended, options = time.perf_counter_ns(), self._options
+        self._steps[-1] = self._steps[-1]._replace(expected=options.expected)
+        steps = tuple(step._replace(turn=self.turn) for step in self._steps)
+        return Run(steps, self._limit_reached, self.turn, self.started or ended, ended, options.trace_id)
 
+    def _take_step(self) -> CurrentStep | None:
+        """Prepare, make and record a step; return the one that it leads to, None at the end of the chain."""
+        current, options, log = self.current, self._options, self.current.log
+        self._way = self._pool.take(current, self.turn)
+        try:
+            self._way = self._make_ready(self._way)
+            self._start_clock()
+        except TimeIsOver:
+            message = f"the time of {options.max_time:g} s was over before this step began"
+            hint = f"Earlier steps took it, or this machine or its CA store is too slow: {RAISE_M}"
+            log.fail(NetworkError("timeout", message, hint), 0)
+        except (UsageError, OSError, MemoryError, RuntimeError) as unprepared:
+            error = explain_refusal(unprepared)
+            if (current.number == 1 and self.turn.number <= 1) or not error:
+                raise
+            log.fail(error, 0)
+        else:
+            self._way.go(lookups_only=self.turn == LOOKUP)
+            log.keep_counters("ended")
+        step = finish(current, options)
+        self._steps.append(step)
+        self._pool.leave(current, self.turn, self._way)
+        return None if step.error else self._follow()
 
-def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, options: Options) -> Step:
-    """Return the failed step of a redirect that leads nowhere: nothing was looked up or sent for it."""
-    # As the step's record shows it: empty where it stands behind the fields that are shown.
-    locations = values_of(step.response.headers if step.response else (), "location")
-    text = next(filter(None, locations), b"").decode("utf-8", "surrogateescape")
-    failed = begin_step(step.number + 1, current.asked, options, Deadline())
-    failed.log.fail(error, 0)
-    made = finish(failed, options)
-    return made._replace(
-        url=clip(percent_encode(resolve_reference(step.url, text))),
-        sent_headers=(),
-        network=made.network._replace(port=None, interface=None),
-    )
+    def _make_ready(self, idle: Way | None) -> Way:
+        """Make all that a step needs before its clock starts."""
+        current, turn, log = self.current, self.turn, self.current.log
+        offers_h2 = self._options.http2 and current.request.url.secure and import_h2()
+        protocols = ("h2", "http/1.1") if offers_h2 else ("http/1.1",)
+        contexts, lookups = self._pool.contexts(turn.variant), self._pool.lookups
+        setup = Setup(current.request, current.route, self._options, contexts, lookups, protocols, log)
+        if idle:
+            idle.ask_again(setup)
+        way = idle or Way(setup)
+        if current.number == turn.number == 1 and cpu_times()[1] > SHORT_OF_CPU_NS:
+            # After a start that is all computing Linux would wake this thread a time slice late (EEVDF, from
+            # 6.6 on). Device "naps before the clock": without it, where both cores are busy, the 95th
+            # percentile of connect is 2.22 ms off instead of 0.13.
+            for _ in range(NAPS):
+                time.sleep(NAP_SECONDS)
+        if current.number == 1:
+            time.sleep(max(0.0, (turn.due - time.perf_counter_ns()) / 1e9))
+        log.refused = (idle and idle.resume()) or log.refused
+        if idle and log.refused:
+            idle.close()
+            way = Way(setup)
+        return way
 
+    def _start_clock(self) -> None:
+        """Start the clock of a step; that of the first one starts the time of -m. Raises TimeIsOver."""
+        log = self.current.log
+        log.started_at = wall_clock()
+        log.note_cpu("start")
+        if self.started:
+            self._deadline.patience()
+        log.start = time.perf_counter_ns()
+        if not self.started:
+            self.started, self._deadline.at = log.start, log.start + round(self._options.max_time * 1e9)
 
-def add_step(chain: Chain, step: Step, current: CurrentStep, options: Options) -> CurrentStep | None:
-    """Add a step that is over to its run; return the one that it leads to, None at the end of the chain."""
-    chain.steps.append(step)
-    # As it came: in the step's own record what is named like a credential is masked.
-    response = current.log.response
-    if not options.follow or step.error or not response or response.status not in REDIRECTS:
-        return None
-    locations = [value for value in values_of(response.headers, "location") if value]  # as browsers and curl
-    if locations and len(chain.steps) > MAX_REDIRECTS:
-        chain.limit_reached = True
-    elif locations:
-        chain.cookies.take(current.request.url, response.headers)
+    def _follow(self) -> CurrentStep | None:
+        """Return the step that a redirect leads to. One that leads nowhere is a failed step of its own."""
+        current, options = self.current, self._options
+        response = current.log.response  # as it came: the step's record has its credentials masked
+        if not options.follow or not response or response.status not in REDIRECTS:
+            return None
+        # An empty one does not count, as in browsers and curl.
+        locations = [value for value in values_of(response.headers, "location") if value]
+        self._limit_reached = bool(locations) and len(self._steps) > MAX_REDIRECTS
+        if not locations or self._limit_reached:
+            return None
+        self._cookies.take(current.request.url, response.headers)
+        number = current.number + 1
         try:
             url = resolve_location(current.request.url, locations)
             request = next_request(current.asked, response.status, url)
-            begun = begin_step(step.number + 1, request, options, chain.deadline)
-            return begun._replace(request=chain.cookies.add(begun.request))
+            begun = begin_step(number, request, options, self._deadline)
+            return begun._replace(request=self._cookies.add(begun.request))
         except NetworkError as error:
             failed = error
         except UsageError as error:  # of a proxy that no step before needed
             failed = NetworkError("proxy", error.message, "Correct that, or go without a proxy: -x ''.")
-        chain.steps.append(broken_redirect(step, current, failed, options))
-    return None
-
-
-def measure(options: Options, pool: ConnectionPool, look: Callable[[Chain], None], turn: Turn) -> Run:
-    """Make the request, and those that it leads to; meanwhile call `look`. Raises UsageError, Stopped."""
-    if "--otlp" in options.exports:
-        options = options._replace(trace_id=new_id(16))  # a trace of its own
-    chain = Chain(turn, look)
-    chain.current = begin_step(1, options.request, options, chain.deadline)
-    chain.look()
-    try:
-        while chain.current:
-            step = take_step(chain.current, options, pool, chain)
-            chain.current = add_step(chain, step, chain.current, options)
-    except Stopped:
-        if chain.way:
-            chain.way.close()
-        raise
-    *before, last = chain.steps
-    ended = time.perf_counter_ns()
-    steps = (step._replace(turn=turn) for step in (*before, last._replace(expected=options.expected)))
-    return Run(tuple(steps), chain.limit_reached, turn, chain.started or ended, ended, options.trace_id)
+        begun = begin_step(number, current.asked, options, self._deadline)  # nothing is looked up or sent
+        begun.log.fail(failed, 0)
+        step, text = finish(begun, options), locations[0][:MAX_FIELD].decode("utf-8", "surrogateescape")
+        place = mask_location(percent_encode(resolve_reference(current.request.url.text, text)))
+        network = step.network._replace(port=None, interface=None)
+        self._steps.append(step._replace(url=clip(place), sent_headers=(), network=network))
+        return None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7321,13 +7309,13 @@ class Report:
         certificates = tuple(each for verdict in found for each in verdict.certificates)
         return Verdict(judgements, certificates) if found else None
 
-    def exit_code(self, unwritten: bool = False) -> ExitCode:
-        """Return the exit code; `unwritten` is that something could not be written."""
+    def exit_code(self, written: bool = True) -> ExitCode:
+        """Return the exit code; `written` is that nothing failed to be written."""
         last = [run.steps[-1] for run in self.runs]
         reasons = {
             ExitCode.REDIRECT_LIMIT: any(run.limit_reached for run in self.runs),
             ExitCode.NETWORK: any(step.error for step in last),  # no other step can fail
-            ExitCode.WRITE: unwritten,
+            ExitCode.WRITE: not written,
             ExitCode.HTTP_ERROR: self.options.fail and not all(step.good for step in last),
             ExitCode.SLO: self.verdict is not None and not self.verdict.passed,
             ExitCode.OK: True,
@@ -7502,13 +7490,12 @@ def summary_lines(report: Report, compact: bool) -> Iterator[str]:
 
 def stop_text(chain: Chain | None) -> str:
     """Say where a run was when it was stopped; nothing before its clock started."""
-    current = chain and chain.current
-    if not (chain and current and current.log.start and chain.started):
+    if not (chain and chain.started and chain.current.log.start):
         return ""
-    log, spent = current.log, time.perf_counter_ns() - chain.started
+    log, spent = chain.current.log, time.perf_counter_ns() - chain.started
     text = f"stopped in {log.phase} after {length_text(spent / 1000)}"
     peer = log.dials[-1].peer if log.dials else None
-    whose = ", the proxy" if current.route.proxy else ""
+    whose = ", the proxy" if chain.current.route.proxy else ""
     return f"{text} ({peer.ip} port {peer.address[1]}{whose})" if peer else text
 
 
@@ -7521,7 +7508,7 @@ def progress_text(report: Report, chain: Chain | None) -> str:
     failed = sum(run.steps[-1].error is not None for run in report.runs)
     if failed:
         parts.append(f"{failed} failed")
-    if chain and chain.current and chain.started:
+    if chain and chain.started:
         spent = (time.perf_counter_ns() - chain.started) / 1e9
         parts.append(f"{spent:.1f} of {options.max_time:g} s")
     return ", ".join(parts)
@@ -9323,7 +9310,6 @@ def choose_painter(stream: Any, environ: Mapping[str, str], secrets: Secrets = N
 # ---------------------------------------------------------------------------------------------------------
 # 28a. Main, what is outside: signals, standard streams, files. Nothing else is written to.
 ECHO = 0.03  # seconds in which a second signal does not count: timeout(1) sends each signal twice
-UNFINISHED: list[Callable[[], object]] = []  # what to call before a signal ends the process
 
 
 class Interruption:
@@ -9335,21 +9321,19 @@ class Interruption:
     def __init__(self) -> None:
         self.sums_up = False  # there are results to report first
         self.signal: int | None = None  # the first that came
+        self.undo: Callable[[], object] = lambda: None  # to be called before the end
         self._at = 0.0  # when (time.monotonic)
         self._ending = False
 
     def come(self, number: int, _: object) -> None:  # at SIGINT, SIGTERM and SIGHUP
         if self.sums_up and not self.signal:
             self.signal, self._at = number, time.monotonic()
-            return
-        if self._ending or (number == self.signal and time.monotonic() - self._at < ECHO):
-            return
-        self._ending = True
-        try:
-            for undo in UNFINISHED:
-                undo()
-        finally:
-            os._exit(128 + (self.signal or number))
+        elif not (self._ending or (number == self.signal and time.monotonic() - self._at < ECHO)):
+            self._ending = True
+            try:
+                self.undo()
+            finally:
+                os._exit(128 + (self.signal or number))
 
 
 INTERRUPTION = Interruption()
@@ -9377,41 +9361,39 @@ class StatusLine:
         terminal = stream is not None and stream.isatty() and environ.get("TERM", "dumb") != "dumb"
         self.stream: Any = stream if terminal else None
         self._shown = False
-        self.width = terminal_width(stream) - 1
         self._drawn = time.monotonic()
 
-    @property
-    def ready(self) -> bool:
-        """Tell whether there is a terminal, and it is time for a new text: a few times a second at most."""
-        return self.stream is not None and time.monotonic() - self._drawn > PAUSE
-
-    def draw(self, text: str) -> None:
-        self._shown, self._drawn = True, time.monotonic()
-        self._write("\r" + text[: self.width] + "\x1b[K")
+    def draw(self, text: Callable[[], str]) -> None:
+        """Draw the text of now, a few times a second at most."""
+        if self.stream is not None and time.monotonic() - self._drawn > PAUSE:
+            self._shown, self._drawn = True, time.monotonic()
+            self._write("\r" + text()[: terminal_width(self.stream) - 1] + "\x1b[K")
 
     def clear(self) -> None:
         if self._shown:
-            self._write("\r\x1b[K")
             self._shown = False
+            self._write("\r\x1b[K")
 
     def _write(self, text: str) -> None:
         if not write_at_once(self.stream, text):
             self.stream, self._shown = None, False
 
 
-def print_aside(text: str) -> None:
-    """Print on stderr, if it is still open."""
-    if sys.stderr is None:  # print(file=None) would mean stdout
-        return
+def say(message: str, secrets: Secrets = NO_SECRETS, speaker: str = "httphases: ") -> None:
+    """Print one line on stderr, if it is still open."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        if sys.stderr is not None:  # print(file=None) would mean stdout
+            print(speaker + visible(secrets.mask(message)), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         pass
 
 
-def say(message: str, secrets: Secrets = NO_SECRETS, speaker: str = "httphases: ") -> None:
-    """Print one line on stderr."""
-    print_aside(speaker + visible(secrets.mask(message)))
+def is_same_place(one: Any, other: Any) -> bool:
+    """Tell whether two streams lead to the same file, pipe or terminal."""
+    try:
+        return os.path.sameopenfile(one.fileno(), other.fileno())
+    except (AttributeError, OSError, ValueError):  # one is closed
+        return False
 
 
 def warn(options: Options, *messages: str) -> None:
@@ -9426,10 +9408,7 @@ def try_to_write(what: str, write: Callable[[], object]) -> bool:
     except BrokenPipeError:
         pass
     except (OSError, ValueError, MemoryError) as error:
-        reason = (
-            "there is no such folder or device" if isinstance(error, FileNotFoundError) else reason_of(error)
-        )
-        say(f"error: cannot write {what}: {reason}")
+        say(f"error: cannot write {what}: {reason_of(error)}")
         return False
     return True
 
@@ -9471,23 +9450,17 @@ def replace_file(path: str, data: Iterable[bytes]) -> None:
         os.close(os.open(path, os.O_WRONLY))  # it may be protected where its folder is not
     name = f".httphases-{os.getpid()}-{os.urandom(4).hex()}.tmp"
     temporary = os.path.join(os.path.dirname(path), name)
-
-    def undo() -> None:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass
-
-    UNFINISHED.append(undo)
+    INTERRUPTION.undo = partial(os.unlink, temporary)
     try:
         with open(temporary, "xb") as file:
             file.writelines(data)
         os.replace(temporary, path)
     except BaseException:
-        undo()
+        if os.path.exists(temporary):
+            os.unlink(temporary)
         raise
     finally:
-        UNFINISHED.remove(undo)
+        INTERRUPTION.undo = lambda: None
 
 
 def write_file(path: str, data: Iterable[bytes]) -> None:
@@ -9518,13 +9491,10 @@ EXPORTS: dict[str, Callable[[Report], Iterable[bytes]]] = {
 }
 
 
-def say_errors(run: Run, options: Options) -> None:
-    """Say why steps failed, where the report does not."""
-    for step in run.steps if options.style in ("metrics", "silent") else ():
-        if step.error:
-            # In lower case, but for a side, which is a capital.
-            title = step_title(step, options.series.single).replace("Run", "run").replace("Step", "step")
-            say(f"error: {title}: {step.error.message.rstrip('.')}. {step.error.hint}", options.secrets)
+def write_export(option: str, report: Report) -> bool:
+    """Write a file that was asked for; tell whether that worked."""
+    path = report.options.exports[option]
+    return try_to_write(f"{option} '{path}'", lambda: write_file(path, EXPORTS[option](report)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9532,22 +9502,20 @@ def say_errors(run: Run, options: Options) -> None:
 LEAD = 20_000_000  # ns before its start that a run is prepared: earlier, what is warmed up would grow cold
 SLICE = 0.05  # seconds from one look at whether the series is still wanted to the next
 SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to the next
-MAX_TOLD = 100  # changes that are told as they come
 
 
 class LiveReport:
     """What is printed during a series: its lines; on a terminal what has changed, and what is under way."""
 
     def __init__(self, report: Report) -> None:
-        self._report, options = report, report.options
-        self._options, self._silent = options, options.style == "silent"
-        self.status = StatusLine(None if self._silent else sys.stderr, options.environ)
+        self._report, self._options = report, report.options
+        self._silent = self._options.style == "silent"
+        self.status = StatusLine(None if self._silent else sys.stderr, self._options.environ)
         # An export to stdout has it for itself, the report goes to stderr: if that is closed, no failure.
-        gives_way = any(path in STDOUT for path in options.exports.values())
-        self.stream: Any = sys.stderr if gives_way else sys.stdout
-        self._has_reader = not (gives_way and self.stream is None)
+        gives_way = any(path in STDOUT for path in self._options.exports.values())
+        self._stream: Any = sys.stderr if gives_way else sys.stdout
+        self._has_reader = not (gives_way and self._stream is None)
         self.whole = True  # all of it could be written so far
-        self._told = 0  # changes
         self.chain: Chain | None = None  # the newest run
 
     @property
@@ -9556,56 +9524,8 @@ class LiveReport:
         return bool(self._options.exports or self._has_reader) and not INTERRUPTION.signal
 
     def draw(self) -> None:
-        """Draw the status line."""
-        if self.status.ready:
-            self.status.draw(progress_text(self._report, self.chain))
-
-    def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
-        """Say why a run failed. Of a series print its lines, and on a terminal what has changed with it."""
-        self.status.clear()
-        say_errors(run, self._options)
-        if self._options.series.single:
-            return
-        if self._options.style == "waterfall":
-            self._print_lines(self._change_lines(events) if self.stream and self.stream.isatty() else ())
-        elif not self._silent:
-            self._print_lines(run_lines(run, self._options))
-            for line in self._change_lines(events) if sys.stderr and sys.stderr.isatty() else ():
-                say(line, self._options.secrets, "")
-
-    def _change_lines(self, events: Iterable[SeriesEvent]) -> Iterator[str]:
-        """Give a line for each of the first changes, and one that says that it is the last."""
-        for event in events:
-            self._told += 1
-            if self._told <= MAX_TOLD:
-                where = " ".join(filter(None, (f"run {event.run}", event.variant)))
-                yield f"{clock_text(event.at)} {where}: {event.text}"
-            elif self._told == MAX_TOLD + 1:
-                yield "further changes are only counted"
-
-    def _print_lines(self, lines: Iterable[str]) -> None:
-        text = lines_text(lines, self._options)
-        if text:
-            self.print(lambda: self.stream.write(text))
-
-    def print(self, write: Callable[[], object]) -> None:
-        """Write to the report, as long as that works and somebody reads it."""
-
-        def attempt() -> None:
-            try:
-                write_out(self.stream, write)
-            except BrokenPipeError:
-                self._has_reader = False
-
-        if self.whole and self._has_reader and not self._silent:
-            self.whole = try_to_write("the report", attempt)
-
-    def stop(self) -> None:
-        """Leave no status line when a signal ends the process; of the first run say where it was."""
-        self.status.clear()
-        where = stop_text(self.chain)
-        if where and not (self._report.runs or self._silent) and sys.stderr is not None:
-            write_at_once(sys.stderr, f"httphases: {where}\n")
+        """Say on a terminal what is under way."""
+        self.status.draw(lambda: progress_text(self._report, self.chain))
 
     def look(self, chain: Chain) -> None:
         """Say that a run is under way; raises Stopped when the series is to end."""
@@ -9613,6 +9533,63 @@ class LiveReport:
         self.draw()
         if INTERRUPTION.signal:
             raise Stopped
+
+    def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
+        """Say why a run failed. Of a series print its lines, and on a terminal what has changed with it."""
+        self.status.clear()
+        self._say_errors(run)
+        if self._options.series.single or self._silent:
+            return
+        changes = []
+        for event in events:
+            where = " ".join(filter(None, (f"run {event.run}", event.variant)))
+            changes.append(f"{clock_text(event.at)} {where}: {event.text}")
+        if self._options.style != "waterfall":
+            self._print_lines(run_lines(run, self._options))
+            for line in changes if sys.stderr and sys.stderr.isatty() else ():
+                say(line, self._options.secrets, "")
+        elif self._stream and self._stream.isatty():
+            self._print_lines(changes)
+
+    def _say_errors(self, run: Run) -> None:
+        """Say on stderr why steps failed, where nobody reads it in a report that is drawn."""
+        if self._options.style in ("waterfall", "compact") and is_same_place(self._stream, sys.stderr):
+            return
+        for step in run.steps:
+            if step.error:
+                # In lower case, but for a side, which is a capital.
+                title = step_title(step, self._options.series.single)
+                title = title.replace("Run", "run").replace("Step", "step")
+                why = f"{step.error.message.rstrip('.')}. {step.error.hint}"
+                say(f"error: {title}: {why}", self._options.secrets)
+
+    def _print_lines(self, lines: Iterable[str]) -> None:
+        self._print(lambda: self._stream.write(lines_text(lines, self._options)))
+
+    def _print(self, write: Callable[[], object]) -> None:
+        """Write to the report, as long as that works and somebody reads it."""
+
+        def attempt() -> None:
+            self._has_reader = False
+            write_out(self._stream, write)
+            self._has_reader = True
+
+        if self._has_reader and not self._silent:
+            self.whole = try_to_write("the report", attempt)
+
+    def end(self) -> None:
+        """Print the report."""
+        for line in refusals(self._report) if self._silent else ():
+            say(line, self._options.secrets)
+        self._print(lambda: write_report(self._report, self._stream))
+        warn(self._options, *report_warnings(self._report))
+
+    def stop(self) -> None:
+        """Leave no status line when a signal ends the process; of the first run say where it was."""
+        self.status.clear()
+        where = stop_text(self.chain)
+        if where and not (self._report.runs or self._silent) and sys.stderr is not None:
+            write_at_once(sys.stderr, f"httphases: {where}\n")
 
 
 def each_start(rounds: int, report: Report, live: LiveReport) -> Iterator[tuple[int, int]]:
@@ -9646,7 +9623,7 @@ def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Seq
         return options.sides or [Variant(None, options)]
     addresses = options.series.addresses
     if not addresses:
-        run = measure(options, pool, live.look, LOOKUP)
+        run = Chain(options, pool, live.look, LOOKUP).measure()
         (step,) = run.steps
         if step.error:
             report.planned = 1
@@ -9680,7 +9657,7 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
         for variant in sorted(variants, key=lambda _: os.urandom(8)):
             turn = Turn(len(report.runs) + 1, number, variant.name, due)
             try:
-                run = measure(variant.options, pool, live.look, turn)
+                run = Chain(variant.options, pool, live.look, turn).measure()
             except Stopped:
                 where = stop_text(live.chain)
                 report.interrupted = f"{variant.name or 'the next'} was {where}" if where else ""
@@ -9694,45 +9671,23 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
                 gc.collect(2 if turn.number % SWEEP == 0 else 1)
 
 
-def write_export(option: str, report: Report, crashed: bool) -> bool:
-    """Write a file that was asked for; tell whether it was written, or was not to be."""
-    if crashed and option == "--prometheus":  # the age of the old one tells of it
-        return True
-    path = report.options.exports[option]
-    return try_to_write(f"{option} '{path}'", lambda: write_file(path, EXPORTS[option](report)))
-
-
 def run_series(options: Options, pool: ConnectionPool) -> int:
-    """Measure a series, of one run or many; report it, and return the exit code. Raises ToolError; and after
-    a report of what was measured before it, whatever crashed.
-    """
+    """Measure a series, of one run or many; report it, and return the exit code. Raises UsageError."""
     report = Report(options)
     live = LiveReport(report)
-    crash = None
     gc.freeze()
-    UNFINISHED.append(live.stop)
+    INTERRUPTION.undo = live.stop
     try:
         take_runs(pool, report, live)
-    except Exception as error:
-        if not report.runs:
-            raise
-        crash = error
     finally:
         live.status.clear()
-        UNFINISHED.remove(live.stop)
+        INTERRUPTION.undo = lambda: None
         pool.close()
         gc.unfreeze()
-    for line in refusals(report) if options.style == "silent" else ():
-        say(line, options.secrets)
-    live.print(lambda: write_report(report, live.stream))
-    warn(options, *report_warnings(report))
-    wrote = [write_export(option, report, crash is not None) for option in options.exports]
-    if crash:
-        raise crash
+    live.end()
+    written = [write_export(option, report) for option in options.exports]
     INTERRUPTION.sums_up = False  # from here on a signal ends it at once
-    if INTERRUPTION.signal:
-        return 128 + INTERRUPTION.signal
-    return report.exit_code(unwritten=not (all(wrote) and live.whole))
+    return 128 + INTERRUPTION.signal if INTERRUPTION.signal else report.exit_code(all(written) and live.whole)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9749,33 +9704,32 @@ def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store:
     if draws(options):
         has_rich()
     pool = ConnectionPool(contexts, options)
-    for number, side in enumerate(options.sides):  # so that a UsageError is raised now, not in a later run
-        try:
-            if side.options.request.url.secure:
-                pool.contexts(side.name).get(side.options.identity, ("http/1.1",))
-        except UsageError as error:
-            raise UsageError(f"--versus {number}: {error.message}" if number else error.message) from None
+    for side in options.sides:  # so that a UsageError is raised now, not in a later run
+        if side.options.request.url.secure:
+            pool.contexts(side.name).get(side.options.identity, ("http/1.1",))
     return run_series(options, pool)
 
 
-def usage_words(error: UsageError) -> str:
-    """Return what is wrong with the command line, without the credentials of URLs in it."""
-    return clip(mask_urls(error.message))
+def crash_text(error: BaseException) -> str:
+    """Name an internal error and the calls that led to it, the last one first. Its own words may hold a
+    credential.
+    """
+    calls: list[str] = []
+    call = error.__traceback__
+    while call:
+        calls.insert(0, f"{os.path.basename(call.tb_frame.f_code.co_filename)}:{call.tb_lineno}")
+        call = call.tb_next
+    return f"internal error: {type(error).__name__} at {list_first(calls, 20)}"
 
 
-def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
-    """Name an internal error and its place in one line; the traceback only when it is asked for."""
-    frame = error.__traceback__
-    while frame and frame.tb_next:
-        frame = frame.tb_next
-    where = f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else "?"
-    say(f"internal error: {type(error).__name__} at {where} (HTTPHASES_TRACEBACK=1 shows where it came from)")
-    if environ.get("HTTPHASES_TRACEBACK") == "1":
-        import traceback
-
-        calls = "".join(traceback.format_tb(error.__traceback__))
-        # Not the exception's own words: they may hold a credential.
-        print_aside(f"Traceback (most recent call last):\n{calls}{type(error).__name__}")
+def say_usage_error(error: UsageError, environ: Mapping[str, str]) -> None:
+    """Say what is wrong with the command line, without the credentials of URLs in it."""
+    words = clip(mask_urls(error.message))
+    if isinstance(error, SloError):  # in its panel, whatever the format of the report would have been
+        painter, panel = choose_painter(sys.stderr, environ), Panel(Span("SLO Error", "bad"), (words,))
+        try_to_write("the error", partial(write_out, sys.stderr, partial(painter.paint, [panel])))
+    else:
+        say(f"error: {words}")
 
 
 def main(argv: Sequence[str] | None = None, take_store: TakeStore = lambda: None) -> int:
@@ -9787,20 +9741,12 @@ def main(argv: Sequence[str] | None = None, take_store: TakeStore = lambda: None
         text = str(answer)
         write = partial(write_out, sys.stdout, lambda: sys.stdout.write(text))
         return ExitCode.OK if try_to_write("to standard output", write) else ExitCode.WRITE
-    except SloError as error:
-        # In its panel, whatever the format of the report would have been.
-        panel = Panel(Span("SLO Error", "bad"), (usage_words(error),))
-        painter = choose_painter(sys.stderr, environ)
-        try_to_write("the error", partial(write_out, sys.stderr, partial(painter.paint, [panel])))
-        return ExitCode.USAGE
     except UsageError as error:
-        say(f"error: {usage_words(error)}")
+        say_usage_error(error, environ)
         return ExitCode.USAGE
     except Exception as error:
-        if is_refused(error):
-            say(f"error: {reason_of(error)}. {REFUSED_HINT}")
-        else:
-            report_crash(error, environ)
+        refused = is_refused(error)
+        say(f"error: {reason_of(error)}. {REFUSED_HINT}" if refused else crash_text(error))
         return ExitCode.INTERNAL
 
 
@@ -9827,9 +9773,8 @@ def cli(take_store: TakeStore = lambda: None) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, INTERRUPTION.come)
-    if os.environ.get("HTTPHASES_TRACEBACK") != "1":
-        # It takes an argument and prints nothing. A function of our own might have no memory to run in.
-        sys.unraisablehook = callable
+    # It takes an argument and prints nothing. A function of our own might have no memory to run in.
+    sys.unraisablehook = callable
     claim_standard_streams()
     os._exit(main(None, take_store))
 

@@ -51,6 +51,9 @@ def test_a_failed_step_is_a_line_too(call_tool):
     with refused_port() as port:
         url = f"http://127.0.0.1:{port}/x"
         result = call_tool("--compact", "-X", "PUT", url)
+        [line] = call_tool("--metrics-only", url).metrics()
+    assert (line["status"], line["error"], line["ttfb"]) == ("0", "network", "-")
+    assert (line["wait"], line["xfer"]) == ("-", "-")
     fields = parse_compact(result.out.rstrip("\n"))
     assert (fields["kind"], fields["method"], fields["url"]) == ("network", "PUT", url)
     assert (fields["dns"], fields["ttfb"]) == ("0.0ms", "-")
@@ -82,18 +85,28 @@ def test_a_metrics_report_is_one_line_a_step_with_every_token(call_tool, site):
         assert times["ttfb"] + times["xfer"] == pytest.approx(times["total"], abs=1e-9)
 
 
-def test_the_reason_of_a_failed_step_stands_on_stderr_beside_the_metrics(call_tool):
+PLACES = ['"$@"', '"$@" 2>&1', '"$@" >out', '"$@" >out 2>&1']
+"""Where the streams of a run go, as a shell writes it."""
+
+
+@pytest.mark.parametrize("mode", ["-i", "--compact", "--metrics-only", "-s", "--json=-"])
+def test_the_reason_of_a_failed_step_stands_on_stderr_but_where_that_shows_the_report(
+    run_tool, tmp_path, mode
+):
     """For whoever reads a log: in one line why, and what to try, as JSON has them."""
+    (tmp_path / "out").touch()
     with refused_port() as port, http_server({"/": redirect(f"http://127.0.0.1:{port}/x")}) as server:
-        result = call_tool("--metrics-only", "-L", server.url())
-        document = call_tool("--json", "-", "-L", server.url()).json()
-    error = document["steps"][1]["error"]
-    first, line = result.metrics()
-    assert "error" not in first and result.out.endswith(" error=network\n")
-    assert (line["status"], line["error"], line["ttfb"]) == ("0", "network", "-")
-    assert result.err == f"httphases: error: step 2: {error['message']}. {error['hint']}\n"
-    assert "refused" in result.err
-    assert (line["wait"], line["xfer"]) == ("-", "-")
+        error = run_tool("-L", "--json", "-", server.url()).json()["steps"][1]["error"]
+        for place in PLACES:
+            result = run_tool("-L", mode, server.url(), within=["sh", "-c", place, "sh"], cwd=tmp_path)
+            told = result.out + result.err + (tmp_path / "out").read_text()
+            said = f"httphases: error: step 2: {error['message']}. {error['hint']}\n"
+            drawn_there = mode == "--json=-" or (mode in ("-i", "--compact") and "2>&1" in place)
+            assert (result.code, told.count(said)) == (75, not drawn_there), place
+            (tmp_path / "out").write_text("")
+        words = ("-L", "--count", 2, "--interval", 0, mode, server.url())
+        said = re.findall("error: run [12] step 2: .*refused", run_tool(*words).err)
+        assert len(said) == (mode != "--json=-") * 2
 
 
 def test_a_summary_of_runs_that_all_failed_says_why(call_tool):

@@ -422,7 +422,7 @@ def test_a_step_keeps_no_more_than_16_kb_whatever_was_sent():
         report, seen = tool.Report(options), {}
         pool = tool.ConnectionPool(tool.TlsContexts(options, None), options)
         for number in (1, 2, 3):
-            report.add(tool.measure(options, pool, lambda _: None, tool.Turn(number, number)))
+            report.add(tool.Chain(options, pool, lambda _: None, tool.Turn(number, number)).measure())
     *_, last = [weight(run, seen) for run in report.runs]
     assert [step.status for step in report.runs[-1].steps] == [302] * 4
     assert last <= 4 * 16 * 1024
