@@ -8432,15 +8432,6 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Spans:
     return (name, Span(expiry, tone), Span(f" ({end:%Y-%m-%d})"))
 
 
-def chain_text(chain: Sequence[Certificate]) -> str:
-    """Name the certificates of a chain, then the issuer of the last one if it was not sent."""
-    names = [each.common_name or each.subject or "(no name)" for each in chain]
-    issuer = chain[-1].issuer
-    if issuer and issuer not in [each.subject for each in chain]:
-        names.append(f"{issuer} (not sent)")
-    return " ← ".join(clip(name, MAX_FOREIGN) for name in names)
-
-
 def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[Row]:
     """Show the attempts to connect, unless the first one succeeded: all but one have an error."""
     if any(attempt.error for attempt in attempts):
@@ -8450,19 +8441,13 @@ def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[Row]:
 
 
 def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
-    version = (info.version or "").replace("v", " ")
-    agreed = Span("".join(f"{part}, " for part in (version, info.cipher) if part))
-    verdict = Span("NOT verified (-k)" if info.version else "the handshake failed", "bad")
-    if info.verified:
-        verdict = Span("verified with --cacert" if info.custom_ca else "verified", "good")
-    yield "TLS", (agreed, verdict)
-    if info.chain:
-        own, first = certificate_line(info.chain[0], now), info.first_to_end
-        if first and first != info.chain[0]:
-            own += (Span("; further up the chain "), *certificate_line(first, now))
-        yield "Certificate", own
-        if not info.version:
-            yield "Chain", chain_text(info.chain)
+    if info.version:
+        verdict = Span("NOT verified (-k)", "bad")
+        if info.verified:
+            verdict = Span("verified with --cacert" if info.custom_ca else "verified", "good")
+        yield "TLS", (Span(f"{info.version.replace('v', ' ')}, {info.cipher}, "), verdict)
+    if info.certificate:
+        yield "Certificate", certificate_line(info.certificate, now)
     if info.client_cert is not None:
         unsent = "not sent" if info.wanted else "not asked for"
         yield "Client cert", "sent" if info.client_cert else unsent
@@ -8501,7 +8486,7 @@ def network_rows(step: Step) -> Iterator[Row]:
         yield "From", f"{network.local_ip} (--interface {network.interface})"
     if network.rtt_us is not None:
         again = f", {plural(network.retransmits, 'retransmit')}" if network.retransmits else ""
-        yield "Path", f"round trip {network.rtt_us / 1000:.2f} ms{again}"
+        yield "Network", f"round trip {network.rtt_us / 1000:.2f} ms{again}"
 
 
 CACHE_FIELDS = ("cache-status", "cf-cache-status", "x-cache", "age", "via")
@@ -8521,18 +8506,12 @@ def claim_rows(step: Step, response: Response) -> Iterator[Row]:
         yield "Server says", words
 
 
-def response_rows(step: Step, include: bool) -> Iterator[Row]:
-    """Say what was sent and what came; `include` is that header fields are shown too."""
+def response_rows(step: Step, options: Options) -> Iterator[Row]:
+    """Say what was sent and what came."""
     response = step.response
     if step.request.body is not None and step.timing.send is not None:
-        whole, how, answered = step.evidence.sent_whole, "acknowledged", step.evidence.answered
-        spent = answered.since(step.evidence.sent, "busy_us") if answered else 0
-        spent = min(spent, step.timing.wait or 0)  # it is in ticks of the kernel
-        if spent <= step.timing.send:  # the kernel does not tell, or in ticks that are too long
-            spent, how = step.timing.send, "sent"
-        body = amount_text(len(step.request.body), None, spent if whole else None)
-        how = f"{how} in {time_text(spent, 2)} of the wait" if whole else "not sent whole in the wait"
-        yield "Request", f"body of {body}, {how}"
+        whole = "" if step.evidence.sent_whole else ", not sent whole"
+        yield "Request", f"body of {size_text(len(step.request.body))}{whole}"
     if response:
         body = amount_text(step.body_bytes, response.get("content-encoding"), step.timing.xfer)
         status = f"{response.status} {clip(response.reason)}".strip()
@@ -8544,9 +8523,10 @@ def response_rows(step: Step, include: bool) -> Iterator[Row]:
         yield "Response", ", ".join(filter(None, parts))
         location = response.get("location")
         if location is not None:
-            yield "Location", clip(location)
+            stops = response.status in REDIRECTS and not options.follow
+            yield "Location", clip(location) + (" (not followed: -L)" if stops else "")
         yield from claim_rows(step, response)
-        for header in header_list(response.headers) if include else ():
+        for header in header_list(response.headers) if options.include else ():
             yield "Header", (Span(f"{clip(header['name'])}: ", "strong"), Span(clip(header["value"])))
 
 
@@ -8564,6 +8544,7 @@ def why_rows(error: Failure, often: str = "") -> Iterator[Row]:
 
 
 COUNTED_TRIP_US = 1_000  # of shorter round trips the number is not told: computing takes as long
+LEAST_SPENT_US = 50
 
 
 def owners_text(shares: Sequence[Share], trip: int) -> str:
@@ -8576,9 +8557,9 @@ def owners_text(shares: Sequence[Share], trip: int) -> str:
 
 
 def spent_row(step: Step) -> Iterator[Row]:
-    """Say who owes the step's time, the most first; what is below a hundredth of it is left out."""
+    """Say who owes the step's time, the most first; a hundredth of it, and what reads 0.0, is left out."""
     groups = sorted(group_by(attrgetter("owners"), step.account).values(), key=owed, reverse=True)
-    shown = [alike for alike in groups if owed(alike) * 100 >= step.timing.total]
+    shown = [alike for alike in groups if owed(alike) >= max(LEAST_SPENT_US, step.timing.total / 100)]
     if shown:
         yield "Spent", ", ".join(owners_text(alike, step.evidence.trip) for alike in shown)
 
@@ -8591,9 +8572,6 @@ def cause_row(finding: Finding, often: str = "") -> Row:
 
 # ---------------------------------------------------------------------------------------------------------
 # 26b. Views of a run. The blocks of a step, of a chain and of its budgets.
-ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
-
-
 def status_span(step: Step) -> Span:
     """Return the status of a step, in the tone of what it means."""
     tone = "good" if step.good else "bad"
@@ -8602,20 +8580,20 @@ def status_span(step: Step) -> Span:
     return Span(str(step.status or "ERROR"), tone)
 
 
-def step_rows(step: Step, before: Step | None, include: bool) -> list[Row]:
+def step_rows(step: Step, before: Step | None, options: Options) -> Iterator[Row]:
     """Show connection and response of a step; rows that say the same as one step before are only named."""
     rows = list(network_rows(step))
-    known = list(network_rows(before)) if before else []
-    same = [row for row in rows if row in known and row[0] not in ALWAYS_DRAWN]
-    named: list[Row] = [("As before", ", ".join(label for label, _ in same))] if same else []
-    new = (row for row in rows if row not in same)
-    return [*named, *new, *response_rows(step, include), *remark_rows(step)]
+    same = [row for row in network_rows(before) if row in rows] if before else []
+    if before and same:
+        yield "Same", f"as step {before.number}: {', '.join(label for label, _ in same)}"
+    yield from (row for row in rows if row not in same)
+    yield from (*response_rows(step, options), *remark_rows(step))
 
 
-def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Block]:
+def step_blocks(step: Step, before: Step | None, options: Options) -> Iterator[Block]:
     title = f"{step.request.method} {clip(step.url)} "
     yield (*row_of((f"Step {step.number}: ", title), "strong"), status_span(step))
-    yield Fields(step_rows(step, before, include))
+    yield Fields(step_rows(step, before, options))
     error, spent = step.error, ""
     if error is None or error.phase != PHASES[0]:
         yield waterfall_table(step)
@@ -8623,8 +8601,9 @@ def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Bloc
         spent = f" after {time_text(step.timing.total, 2)}"
     failed: list[Row] = []
     if error:
-        kind = f" ({error.kind})" if error.kind != error.phase else ""
-        failed = [("Failed", Span(failed_where(error) + kind + spent, "bad")), *why_rows(error)]
+        kind = "" if error.kind == error.phase else f"{error.kind}, "
+        where = f"{failed_where(error)}{spent} ({kind}exit {ExitCode.NETWORK})"
+        failed = [("Failed", Span(where, "bad")), *why_rows(error)]
     yield Fields([*failed, *spent_row(step), *map(cause_row, step.findings[:SHOWN_FINDINGS])])
 
 
@@ -8644,13 +8623,12 @@ def chain_table(run: Run, width: int, secrets: Secrets) -> Table:
 
 
 def threshold_text(judgement: Judgement) -> str:
-    """Show a budget as it was written; of a relative one also what it comes to."""
-    text, allowance = f"{plain_number(judgement.threshold)}ms", judgement.allowance
+    """Show a budget; of a relative one what it comes to first."""
+    text, allowance = f"{judgement.key}≤{plain_number(judgement.threshold)}ms", judgement.allowance
     if allowance:
-        unit = "% of" if allowance.percent else "ms over"
-        [before], [allowed] = (plain_ms([ms * 1000]) for ms in (judgement.baseline, judgement.threshold))
-        text = f"+{plain_number(allowance.amount)} {unit} {before} ({allowed}ms)"
-    return f"{judgement.key}≤{text}"
+        unit = "%" if allowance.percent else "ms"
+        text += f" (+{plain_number(allowance.amount)}{unit} over {plain_number(judgement.baseline)}ms)"
+    return text
 
 
 def allowance_texts(verdict: Verdict) -> Iterator[str]:
@@ -8688,7 +8666,7 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
 def run_blocks(run: Run, options: Options, width: int) -> Iterator[Block]:
     """Show a single run: each step, then the chain."""
     for step, before in zip(run.steps, (None, *run.steps)):
-        yield from step_blocks(step, before, options.include)
+        yield from step_blocks(step, before, options)
     if len(run.steps) > 1:
         yield Span("Redirect Chain Summary", "strong")
         yield chain_table(run, width, options.secrets)
@@ -8868,7 +8846,7 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
     yield Span(series_title(summary, report), "bad" if odd else "")
     used = summary.used
     if used:
-        yield Fields([*network_rows(used[-1]), *response_rows(used[-1], report.options.include)])
+        yield Fields([*network_rows(used[-1]), *response_rows(used[-1], report.options)])
         yield from spread_blocks(summary)
         yield Fields(over_time_rows(used if used[0].good else [], width))
     yield Fields(series_rows(summary, report))
@@ -9075,11 +9053,12 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
 # ---------------------------------------------------------------------------------------------------------
 # 27. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `mask` and
 #     `visible` here.
-NARROWEST, WIDEST = 60, 120  # columns; a wider frame shows nothing more
+NARROWEST, WIDEST = 60, 120  # columns of a drawing
 INDENT = 2  # columns before what is folded: the other side's words do not begin a line
 
-# What rich calls the tones, with 256 colours and more. They can be read on black and on white: their contrast
-# is 4:1 or more (WCAG 2.1). No two phases in a row look alike to whoever cannot tell red from green.
+# What rich calls the tones. They can be read on black and on white: their contrast is 4:1 or more (WCAG 2.1).
+# No two phases in a row look alike to whoever cannot tell red from green. Terminals that say that they have
+# 16 colours know these too; the nearest of the 16 could not be read on each background.
 SHADES = {
     "dns": "color(30)",
     "connect": "color(63)",
@@ -9095,26 +9074,7 @@ SHADES = {
     "warn": "color(130)",
     "bad": "color(161)",
 }
-# With fewer colours, only those that can be read on usual backgrounds; "" is the terminal's own colour.
-COLOURS = {
-    **dict.fromkeys(SHADES, ""),
-    **dict.fromkeys(("ttfb", "total", "strong", "slow"), "bold"),
-    **dict.fromkeys(("tls", "warn"), "magenta"),
-    **dict.fromkeys(("xfer", "good"), "green"),
-    "dns": "cyan",
-    "bad": "red",
-}
-ASCII_FORMS = {
-    **dict(zip(LEVELS, " .:-=+*%#")),
-    "×": "x",
-    "←": "<-",
-    "−": "-",
-    "≤": "<=",
-    "…": "...",
-    "✓": "OK",
-    "✗": "X",
-    "•": "*",
-}
+ASCII_FORMS = {**dict(zip(LEVELS + "−•✗", " .:-=+*%#-*X")), "≤": "<=", "…": "...", "✓": "OK"}
 
 
 def terminal_width(stream: Any) -> int:
@@ -9126,9 +9086,9 @@ def terminal_width(stream: Any) -> int:
 
 
 def choose_width(stream: Any, environ: Mapping[str, str]) -> int:
-    """Return the columns to draw in: COLUMNS, else the terminal's, else 80; never fewer than 60."""
+    """Return the columns to draw in: COLUMNS, else the terminal's, else 80."""
     columns = parse_digits(environ.get("COLUMNS", ""), most=9999)
-    return max(NARROWEST, columns or terminal_width(stream))
+    return min(WIDEST, max(NARROWEST, columns or terminal_width(stream)))
 
 
 def fold(text: str, width: int) -> list[str]:
@@ -9152,7 +9112,6 @@ class Painter:
 
     def __init__(self, stream: Any, width: int, secrets: Secrets = NO_SECRETS) -> None:
         self._stream, self.width, self._secrets = stream, width, secrets
-        self.frame = min(width, WIDEST)
         self._encoding = getattr(stream, "encoding", None) or "ascii"
         self._ascii = not self._encoding.lower().startswith("utf")
         self._forms = str.maketrans(ASCII_FORMS if self._ascii else {})
@@ -9180,7 +9139,7 @@ class Painter:
         """Return how wide the columns of a table are, and its rows as text; a rule has none."""
         texts = [[self._printable(cell.draw(1)) for cell in row] for row in filter(None, table.rows)]
         widths = [max(map(len, column)) for column in zip(table.headings, *texts)]
-        left = self.frame - sum(widths) - self.gap * (len(widths) - 1) - self.edges
+        left = self.width - sum(widths) - self.gap * (len(widths) - 1) - self.edges
         if left < 0:
             texts_alone = [at for at, heading in enumerate(table.headings) if heading not in table.numbers]
             widest = max(texts_alone, key=widths.__getitem__)
@@ -9217,7 +9176,7 @@ class Painter:
                 )
 
     def _panel(self, panel: Panel) -> Any:
-        inner = self.frame - 4
+        inner = self.width - 4
         yield f"+- {self._printable(panel.title.text)} ".ljust(inner + 3, "-") + "+"
         for line in panel.lines:
             yield from (f"| {part.ljust(inner)} |" for part in self._line(line, inner))
@@ -9237,10 +9196,12 @@ class RichPainter(Painter):
         # draws never sees the stream, since at a closed pipe rich would end the process: another one tells
         # the colours.
         console = partial(optional("rich.console").Console, width=width, height=25, force_jupyter=False)
-        colours = None if environ.get("NO_COLOR") else console(file=stream).color_system
-        theme = optional("rich.theme").Theme(COLOURS if colours == "standard" else SHADES)
+        colours = not environ.get("NO_COLOR") and console(file=stream).color_system and "256"
+        theme = optional("rich.theme").Theme(SHADES)
         as_it_is = dict.fromkeys(("markup", "emoji", "highlight", "legacy_windows", "no_color"), False)
-        self._console: Any = console(file=io.StringIO(), color_system=colours, theme=theme, **as_it_is)
+        self._console: Any = console(
+            file=io.StringIO(), color_system=colours or None, theme=theme, **as_it_is
+        )
         box = optional("rich.box")
         self._box = box.ASCII2 if self._ascii else box.ROUNDED
 
@@ -9283,7 +9244,7 @@ class RichPainter(Painter):
         lines = optional("rich.text").Text("\n").join(map(self._text, panel.lines))
         title, tone = self._text(panel.title), panel.title.tone
         make = optional("rich.panel").Panel
-        return make(lines, self._box, title=title, title_align="left", border_style=tone, width=self.frame)
+        return make(lines, self._box, title=title, title_align="left", border_style=tone, width=self.width)
 
 
 @cache
@@ -9439,7 +9400,7 @@ def write_report(report: Report, stream: Any) -> None:
         stream.write(lines_text(lines, options))
     if draws(options):
         painter = choose_painter(stream, options.environ, options.secrets)
-        painter.paint(report_blocks(report, painter.frame))
+        painter.paint(report_blocks(report, painter.width))
 
 
 def replace_file(path: str, data: Iterable[bytes]) -> None:

@@ -191,7 +191,7 @@ def test_a_relative_budget_shows_what_was_written_and_what_it_comes_to(call_tool
     drawn, silent = call_tool("--compact", *budgets, *words), call_tool("-s", *budgets, *words)
     assert drawn.code == silent.code == 4
     size = r"\d+\.\d+"
-    written = rf"Thresholds: dns≤\+0.001 ms over 0.000 \(0.001ms\) +total≤\+90000 % of {size} \({size}ms\)"
+    written = rf"Thresholds: dns≤0.001ms \(\+0.001ms over 0ms\) +total≤{size}ms \(\+90000% over {size}ms\)"
     assert re.search(written, flat(drawn.out))
     assert re.fullmatch(rf"httphases: {BULLET.pattern} at B, the other side: 0.0ms\n", silent.err)
 
