@@ -10,6 +10,8 @@ import json
 import re
 import signal
 
+import pytest
+
 from checks import check_document, check_usage_error, flat
 from conftest import PATIENCE
 from inside import tool
@@ -66,12 +68,60 @@ def test_what_a_server_shows_is_said_when_it_was_not_seen_before():
     assert told([run(1, server=NOTHING), run(2)]) == []
     servers = [FIRST, NOTHING, FIRST, OTHER, FIRST, OTHER]
     assert told([run(number, server=server) for number, server in enumerate(servers, 1)]) == [
-        (4, "address", "203.0.113.11 after 203.0.113.10"),
+        (4, "address", "address 203.0.113.10 -> 203.0.113.11"),
         (4, "certificate", "another certificate (shop.example, 247648d1)"),
-        (4, "protocol", "HTTP/1.1 after HTTP/2"),
+        (4, "protocol", "protocol HTTP/2 -> HTTP/1.1"),
     ]
     failed = told([run(1), run(2, "tls", server=(FIRST[0], *OTHER[1:]))])
     assert [kind for _, kind, _ in failed] == ["status", "certificate"], "one that fails is another one too"
+
+
+def shown_by(*values, rtt=None, status=200):
+    """Make runs whose answers have these values of x-version, and such round trips (ms)."""
+    for number, value in enumerate(values, 1):
+        step = run(number, status)
+        headers = (("X-Version", value.encode()),) if value else ()
+        network = step.network._replace(rtt_us=rtt and 1000 * rtt[number - 1])
+        yield step._replace(response=step.response._replace(headers=headers), network=network)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("111112222", [(6, "x-version 1 -> 2")]),
+        ("1111122", []),  # it has not stayed
+        ("11111221222", []),
+        ("11112222", []),  # it was not there for long
+        ("1111122222333", [(6, "x-version 1 -> 2"), (11, "x-version 2 -> 3")]),
+        ("1111122222111", [(6, "x-version 1 -> 2"), (11, "x-version 2 -> 1")]),
+        ("1111123222", []),
+        ("123" * 6, []),
+        ("11111" + " 2 2 2", [(7, "x-version 1 -> 2")]),  # an answer without it says nothing
+    ],
+)
+def test_a_field_that_changes_once_and_stays_is_an_event_of_its_first_run(values, expected):
+    found = told(shown_by(*(value.strip() for value in values)))
+    assert [(number, text) for number, kind, text in found if kind == "trait"] == expected
+
+
+def test_a_longer_round_trip_is_an_event_and_error_pages_say_nothing():
+    trips = [12, 13, 11, 12, 14, 12, 112, 104, 113, 110]
+    assert told(shown_by(*"1" * 10, rtt=trips)) == [(7, "trait", "round trip 12 ms -> 112 ms")]
+    assert told(shown_by(*"1" * 10, rtt=[12, 30] * 5)) == []
+    pages = [
+        *shown_by(*"11111"),
+        *(each._replace(turn=tool.Turn(9, 9)) for each in shown_by("2", "2", "2", status=502)),
+    ]
+    assert [kind for _, kind, _ in told(pages)] == ["status"]
+
+
+def test_traits_that_are_never_the_same_cost_little():
+    watch = tool.Watch()
+    for number in range(1, 1001):
+        step = run(number)
+        fields = tuple((f"X-{number}-{field}", b"a") for field in range(16))
+        watch.add(step._replace(response=step.response._replace(headers=fields)))
+    assert len(watch._traits) == 64
 
 
 # --- where they are told --------------------------------------------------------------------------
@@ -123,14 +173,31 @@ def test_events_stand_in_place_of_the_lines_of_many_runs_and_the_report_names_ro
     assert f" Not good 6 of 30 runs: run {rows}" in flat(SGR.sub("", result.out))
 
 
-def test_a_waterfall_tells_changes_on_a_terminal_and_the_other_styles_have_their_lines(run_tool):
-    for style, terminal, lines in (("-i", "out", False), ("-i", "err", False), ("--compact", "err", True)):
-        with http_server(breaking({2: Reply(404)})) as server:
-            result = run_tool("--count", 3, "--interval", 0.02, style, server.url(), terminal=terminal)
-        assert ("Run 2 Step 1: 404 GET" in result.out) is lines
-        live = re.split("\n(?:Step 1|GET)", result.out)[0]
-        for text, told in ((live, terminal == "out" and not lines), (result.err, lines)):
-            assert [number for number, said in events_in(text) if "200 -> 404" in said] == [2] * told
+@pytest.mark.parametrize(
+    ("style", "terminal", "told"),
+    [
+        ("-i", "out", [1, 0, 0]),
+        ("-i", "err", [0, 1, 0]),
+        ("--compact", "", [1, 0, 0]),
+        ("--compact", "out err", [1, 0, 0]),
+        ("--metrics-only", "", [0, 0, 0]),
+        ("--metrics-only", "err", [0, 0, 1]),  # beside its lines, which programs read
+    ],
+)
+def test_every_style_tells_a_change_once(run_tool, style, terminal, told):
+    """As it comes, in the report, on stderr."""
+    with http_server(breaking({2: Reply(404)})) as server:
+        result = run_tool("--count", 3, "--interval", 0.02, style, server.url(), terminal=terminal)
+    live, _, report = SGR.sub("", result.out).partition("Step 1: GET")
+    change = rf"(?:^|\r|\x1b\[K|  Changes +){TIME} run 2: 200 -> 404 \("
+    assert [len(re.findall(change, text, re.M)) for text in (live, report, result.err)] == told
+
+
+def test_a_report_that_is_no_terminal_s_has_the_first_twenty_changes(call_tool):
+    with http_server(breaking({number: Reply(503) for number in range(2, 61, 2)}, Reply())) as server:
+        told = flat(call_tool("--count", 60, "--interval", 0, server.url()).out)
+    assert len(re.findall(rf"{TIME} run \d+: (?:200|503) -> ", told)) == 20
+    assert re.search(r" Changes [\d:]+ run 2: 200 -> 503 .* run 21: 503 -> 200 .* and 39 more ", told)
 
 
 def test_of_several_addresses_events_stand_in_place_of_lines_and_name_them(run_tool, tmp_path):
@@ -149,6 +216,17 @@ def test_of_several_addresses_events_stand_in_place_of_lines_and_name_them(run_t
     document = json.loads(path.read_text())
     assert document["runs"][1]["target"] == broken
     assert [(each["target"], each["side"]) for each in document["events"]] == [(broken, None)] * 2
+
+
+def test_the_first_changes_are_told_and_one_line_says_that_no_more_are(run_tool):
+    changing = {number: Reply(503) for number in range(2, 121, 2)}
+    with http_server(breaking(changing, Reply())) as server:
+        result = run_tool("--count", "120", "--interval", "0", server.url(), terminal="out", columns=100)
+    live, _, report = SGR.sub("", result.out).partition("Step 1:")
+    assert len(events_in(live)) == 100
+    assert live.count("further changes are only counted") == 1
+    rows = re.search(r" Not good 60 of 120 runs: run (.*?)…", flat(report))[1]
+    assert rows == "2, 4, 6, 8, 10, 12, 14, 16, "
 
 
 # --- real changes of real servers -----------------------------------------------------------------

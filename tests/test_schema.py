@@ -18,7 +18,8 @@ jsonschema = pytest.importorskip(
 )
 
 OPTIONAL = {
-    "trace_id", "sides", "comparisons", "baseline", "baseline_ms", "slo", "not_judged", "certificate",
+    "trace_id", "side", "sides", "comparisons", "baseline", "baseline_ms", "lookup_ms", "slo", "not_judged",
+    "certificate", "reused", "reuse_refused", "idle_ms",
 }  # fmt: skip
 """Fields that an option brings; every other one is always there."""
 
