@@ -191,7 +191,7 @@ try:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
     from functools import cache, cached_property, lru_cache, partial
-    from itertools import accumulate, combinations, groupby, islice, product, zip_longest
+    from itertools import accumulate, groupby, islice, product, zip_longest
     from operator import attrgetter, itemgetter
 
     http_client = import_http_client()
@@ -240,7 +240,7 @@ __version__ = "4.0.0"
 # ---------------------------------------------------------------------------------------------------------
 # 2a. Vocabulary. Words and limits, side by side; what one section alone uses may stand in that section.
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
-LINE_KEYS = ("dns", "connect", "tls", "ttfb", "total")  # of compact and metrics lines
+LINE_KEYS = (("dns", "connect", "tls", "ttfb", "total"), ("wait", "xfer"))  # of compact and metrics lines
 SLO_KEYS = ("dns", "connect", "tls", "ttfb", "wait", "xfer", "total")
 # How many values a statistic needs at the least.
 LEAST_VALUES = {"min": 1, "p25": 4, "median": 1, "p75": 4, "p90": 10, "p95": 20, "p99": 100, "max": 1}
@@ -275,7 +275,6 @@ MAX_UNSENT = 256 * 1024  # bytes of answers to HTTP/2 frames that the other side
 MAX_FILE = 16 << 20  # that an option names, but for a body
 MAX_BODY = 1 << 30  # bytes of a request's body from a file
 MAX_DECODED = 4 << 20  # bytes of it that are decoded, to tell its type: as JSON they take 30 times as much
-IDNA_DOTS = "\u3002\uff0e\uff61"  # between labels, as the dot (UTS #46 section 4)
 MAX_HOST = 253  # characters, of labels of 63: what a DNS message holds (RFC 1035 section 2.3.4)
 MAX_URL = 256 * 1024  # characters; what servers accept is far shorter
 MAX_QUERY_FIELDS = 1000  # that a HAR entry lists
@@ -950,11 +949,6 @@ class Variant(NamedTuple):
     words: str | None = None  # of --versus: what this side does differently, credentials masked
 
 
-def variant_fields(variant: str | None) -> dict[str, str | None]:
-    """Name a variant as documents do: an address as `target`; a side as `side`, with `target` None."""
-    return {"target": None, "side": variant} if variant and variant in SIDES else {"target": variant}
-
-
 class Run(NamedTuple):
     """A request or chain that was made once, and how the budgets judge it."""
 
@@ -1191,6 +1185,7 @@ def status_words(response: Response) -> str:
 # ---------------------------------------------------------------------------------------------------------
 # 5. Local files. What the command line names is read once, with a limit and a time, and nothing blocks.
 STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+STDIN_READERS: list[str] = []  # the options that have read it: it gives its data once
 STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
@@ -1242,6 +1237,10 @@ def read_file(path: str, limit: int = MAX_FILE) -> bytes:
 @cache
 def read_local(option: str, path: str, seconds: float, limit: int = MAX_FILE) -> bytes:
     """Read what an `option` names, once: a pipe gives no more. Raises UsageError, also after some seconds."""
+    if path in STDIN:
+        STDIN_READERS.append(option)
+        if len(STDIN_READERS) > 1:
+            raise UsageError(f"{' and '.join(STDIN_READERS)} cannot all read standard input: name files")
     reader = Worker(partial(read_file, path, limit))
     reader.wait(seconds)
     error = reader.crash
@@ -1397,17 +1396,6 @@ def is_ip(host: str, family: int = socket.AF_UNSPEC) -> bool:
     return found != socket.AF_UNSPEC and family in (found, socket.AF_UNSPEC)
 
 
-def ascii_label(label: str) -> str:
-    """Return a label as it goes on the wire (UTS #46); raises ValueError, ImportError without idna."""
-    if label.isascii():
-        return label.lower()
-    idna = optional("idna")
-    if idna is None:
-        raise ImportError("the package idna is not installed (httphases.pyz contains it)")
-    encoded: bytes = idna.encode(label, uts46=True, transitional=False)
-    return encoded.decode("ascii")
-
-
 def read_ipv4(name: str) -> str | None:
     """Return the address that a numeric host means (127.1, 0x7f.1: WHATWG URL), None for a name."""
     if not re.fullmatch("([0-9]+|0x[0-9a-f]+)", name.rpartition(".")[2]):
@@ -1419,15 +1407,20 @@ def read_ipv4(name: str) -> str | None:
 
 
 def parse_host(text: str) -> str:
-    """Return a host name in the form that goes on the wire: lower case, IDNA. Raises UsageError."""
+    """Return a host name in the form that goes on the wire: lower case, IDNA (UTS #46). Raises UsageError."""
     shown = f"host '{clip(text, MAX_FOREIGN)}'"
     sizes = f"{shown}: expected labels of 1 to 63 characters, and {MAX_HOST} in all"
     if len(text) > MAX_HOST + 1:
         raise UsageError(sizes)
-    try:
-        host = ".".join(map(ascii_label, re.split(f"[.{IDNA_DOTS}]", text)))
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"{shown} has no sure ASCII form: {error}; write its xn-- form") from None
+    host = text.lower()
+    if not host.isascii():
+        idna = optional("idna")
+        try:
+            if idna is None:
+                raise ValueError("the package idna is not installed (httphases.pyz contains it)")
+            host = idna.encode(text, uts46=True, transitional=False).decode("ascii")
+        except ValueError as error:
+            raise UsageError(f"{shown} has no sure ASCII form: {error}; write its xn-- form") from None
     wrong = re.search(r"[^a-z0-9._-]", host)
     if wrong:
         raise UsageError(f"{shown} holds '{wrong[0]}', which no host name can")
@@ -1447,14 +1440,10 @@ def parse_port(text: str) -> int:
 
 def split_authority(text: str, default_port: int) -> tuple[str, int]:
     """Split host[:port]; brackets around IPv6. Raises UsageError."""
-    literal = re.fullmatch(r"\[([^\]]*)\](?::(.*))?", text)
-    if literal:
-        # RFC 6874 section 2: a zone follows %25, or % alone.
-        address = re.fullmatch(r"([^%]*)(?:%(?:25)?([\w.~-]+))?", literal[1], re.A)
-        if not address or not is_ip(address[1], socket.AF_INET6):
-            raise UsageError(f"'[{literal[1]}]' is not an IPv6 address")
-        zone = f"%{address[2]}" if address[2] else ""
-        host, port = address[1].lower() + zone, literal[2]
+    # RFC 6874 section 2: a zone follows %25, or % alone.
+    literal = re.fullmatch(r"\[([^]%]*)(?:%(?:25)?([\w.~-]+))?\](?::(.*))?", text, re.A)
+    if literal and is_ip(literal[1], socket.AF_INET6):
+        host, port = literal[1].lower() + (f"%{literal[2]}" if literal[2] else ""), literal[3]
     else:
         name, _, port = text.partition(":")
         if ":" in port or "[" in text:
@@ -1498,14 +1487,7 @@ def parse_url(text: str, drop_userinfo: bool = False) -> Url:
         raise UsageError(f"{shown} holds a control character")
     parts = re.match(r"(?ai)(https?)://([^/?#\\]*)([^#]*)", text)  # without (?a) ſ would pass for s
     if not parts:
-        # It may be a password: it is repeated if it has a scheme, or begins with a host.
-        host = r"(?://)?((?:localhost|[\w.-]+\.(?:[A-Za-z]{2,}|[0-9]+)|\[[^]]+\])(?::[0-9]+)?(?:[/?#].*)?)"
-        begun = re.fullmatch(host, text)
-        if begun and not drop_userinfo and not is_credential("", os.fsencode(text)):
-            here = re.match(r"(?i)(localhost|127\.[0-9.]+|\[::1])(?![\w.-])", begun[1])
-            meant = foreign(mask_location(f"http{'' if here else 's'}://{begun[1]}"))
-            raise UsageError(f"{shown} has no scheme: did you mean '{meant}'?")
-        what = shown if "://" in text or drop_userinfo else "the URL"
+        what = shown if "://" in text or drop_userinfo else "the URL"  # it may be a password
         raise UsageError(f"{what} does not begin with http:// or https://: expected https://host/path")
     scheme, authority, target = parts[1].lower(), parts[2], parts[3]
     _, at, authority = authority.rpartition("@")
@@ -1530,6 +1512,8 @@ def parse_proxy(text: str, source: str) -> Proxy:
     if not separator:
         scheme, rest = "http", text
     scheme = scheme.lower()
+    if scheme == "socks":  # as desktops write it into all_proxy
+        scheme = "socks5"
     kind = PROXY_SCHEMES.get(scheme)
     if not kind:  # not repeated: it may be a user name and password, written before the scheme
         expected = " or ".join(", ".join(f"{each}://" for each in PROXY_SCHEMES).rsplit(", ", 1))
@@ -1551,23 +1535,19 @@ def parse_proxy(text: str, source: str) -> Proxy:
     return Proxy(scheme, host, port, name if at else None, secret if colon else None)
 
 
-def read_no_proxy(text: str) -> list[tuple[str, int | None]]:
-    """Return name and port (None for any) of each entry; a name that is not ASCII matches as xn-- alone."""
-    entries: list[tuple[str, int | None]] = []
-    for entry in re.split(r"[,\s]+", text.strip()):
-        found = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry)
-        found = found or re.fullmatch(r"([^:]*):([0-9]+)", entry)
-        name, port = found.groups() if found else (entry, None)
-        entries.append((name.lower(), int(port.lstrip("0")[:6] or 0) if port else None))
-    return entries
-
-
-def covers(name: str, host: str) -> bool:
-    """Tell whether a name, network (CIDR) or address of NO_PROXY covers a host."""
+def covers(entry: str, url: Url) -> bool:
+    """Tell whether an entry of NO_PROXY covers a URL: a name (its xn-- form), network (CIDR) or address, and
+    maybe a port.
+    """
+    found = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry) or re.fullmatch(r"([^:]*):([0-9]+)", entry)
+    name, port = found.groups() if found else (entry, None)
+    if port and parse_digits(port.lstrip("0")) != url.port:
+        return False
     if name == "*":
         return True
+    host = server_name(url.host)
     if not is_ip(host):
-        return f".{host}".endswith("." + name.lstrip("*").strip("."))  # itself, or a name below it
+        return f".{host}".endswith("." + name.lower().lstrip("*").strip("."))  # itself, or a name below it
     import ipaddress
 
     try:
@@ -1582,11 +1562,8 @@ def proxy_variable(url: Url, environ: Mapping[str, str]) -> str:
     if "REQUEST_METHOD" in environ and url.scheme == "http":
         names.remove("HTTP_PROXY")  # CGI: a Proxy header would set it (CVE-2016-5385)
     source = next((each for each in names if environ.get(each)), "")
-    exempt = read_no_proxy(environ.get("no_proxy") or environ.get("NO_PROXY") or "") if source else []
-    host = server_name(url.host)
-    if any(port in (None, url.port) and covers(entry, host) for entry, port in exempt):
-        return "NO_PROXY"
-    return source
+    exempt = re.split(r"[,\s]+", environ.get("no_proxy") or environ.get("NO_PROXY") or "")
+    return "NO_PROXY" if source and any(covers(entry, url) for entry in exempt) else source
 
 
 def route_to(url: Url, options: Options) -> Route:
@@ -1636,7 +1613,7 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
     text = locations[0].decode("utf-8", "surrogateescape").strip(" \t")
     # As browsers: slashes too many are skipped, and http:/b on a page of http is /b (WHATWG URL section 4.4).
     text = re.sub(rf"(?ai)^{url.scheme}:(?!//)", "", text)
-    text = re.sub(r"(?ai)^(https?:)/*", r"\1//", text)
+    text = re.sub(r"(?ai)^(https?:)/*|^/{3,}", r"\1//", text)
     if re.match(r"\\[/\\]|/\\", text):
         # Browsers read a backslash as a slash: another host. RFC 3986 reads a path on this one. Ask neither.
         shown = f"'{foreign(mask_location(decode(locations[0][:MAX_URL])))}'"
@@ -1693,17 +1670,16 @@ def header_lines(texts: Sequence[str], seconds: float) -> Iterator[tuple[str, st
 def parse_resolve(text: str) -> tuple[tuple[str, int], str]:
     """Read HOST:PORT:ADDR: return the host with its port, and the address. Raises UsageError."""
     expected = "expected HOST:PORT:ADDR, with the port of the URL, as example.com:443:192.0.2.1"
-    entry = re.fullmatch(r"(\[[^\]]*\]|[^:]*):([^:]*):(.+)", text)
-    if not entry:
-        raise UsageError(f"--resolve '{text}': {expected}")
-    address = entry[3][1:-1] if re.fullmatch(r"\[.*\]", entry[3]) else entry[3]
+    entry = re.fullmatch(r"(\[[^\]]*\]|[^:]*):([^:]*):(\[(.+)\]|.+)", text)
     try:
-        place = split_authority(f"{entry[1]}:{parse_port(entry[2])}", 0)
+        if not entry:
+            raise UsageError(expected)
+        place, address = split_authority(f"{entry[1]}:{parse_port(entry[2])}", 0), entry[4] or entry[3]
+        if not is_ip(address):
+            raise UsageError(f"'{address}' is not an IPv4 or IPv6 address: {expected}")
+        return place, address
     except UsageError as error:
         raise UsageError(f"--resolve '{text}': {error.message}") from None
-    if not is_ip(address):
-        raise UsageError(f"--resolve '{text}': '{address}' is not an IPv4 or IPv6 address: {expected}")
-    return place, address
 
 
 def parse_expect(text: str | None) -> tuple[range, ...]:
@@ -1711,14 +1687,11 @@ def parse_expect(text: str | None) -> tuple[range, ...]:
     if text is None:
         return GOOD_STATUSES
     found = []
-    for word in text.lower().split(","):
-        low, _, high = word.strip().partition("-")
-        statuses = range(0)
-        if re.fullmatch("[1-9]xx|[1-9][0-9]{2}(-[1-9][0-9]{2})?", word.strip()):
-            statuses = range(int(low.replace("x", "0")), int((high or low).replace("x", "9")) + 1)
-        if not statuses:
+    for word in map(str.strip, text.lower().split(",")):
+        span = word if "-" in word else f"{word.replace('xx', '00')}-{word.replace('xx', '99')}"
+        if not re.fullmatch("[1-9][0-9]{2}-[1-9][0-9]{2}", span) or span[:3] > span[4:]:
             raise UsageError(f"--expect '{clip(text)}': expected statuses: 200, 2xx, 200-299 or 2xx,401")
-        found.append(statuses)
+        found.append(range(int(span[:3]), int(span[4:]) + 1))
     return tuple(found)
 
 
@@ -1990,8 +1963,7 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
     try:
         # All numbers as float: int() takes hours for millions of digits. It refuses NaN, which is no JSON.
         export = json.loads(data, parse_int=float, parse_constant=int)
-        version = export["schema_version"]
-        if version is True or version not in (1, 2):
+        if export["schema_version"] not in (1, 2):
             raise UsageError(f"{shown}: its schema_version is not 2")
         if "steps" in export:
             raise UsageError(f"{shown} is of a single run, which proves little: measure it with --count 20")
@@ -2004,76 +1976,60 @@ def read_baseline(path: str | None, seconds: float) -> Baseline | None:
         beside = {name: last.get(name) for name in BESIDE}  # of 4.0 some are not there
         for number in beside.values():
             checked_number(0.0 if number is None else number)
-        told = (export.get("host"), export.get("label"), last["url"])
-        host, label, url = (text and mask_urls(text) for text in told)
+        told = (export["started_at"], export.get("host"), export.get("label"), last["url"])
+        begun, host, label, url = (text and mask_urls(text) for text in told)
         outcomes = [code for code in last["statuses"] if parse_digits(code)]
         outcomes += ["ERROR"] * (last["failed"] > 0)
-        started_at = mask_urls(export["started_at"])
-        return Baseline(path, started_at, host, label, url, good, outcomes, times, beside)
+        return Baseline(path, begun, host, label, url, good, outcomes, times, beside)
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
         raise UsageError(f"{shown} is not a --json export of a series of httphases") from None
 
 
 # ---------------------------------------------------------------------------------------------------------
 # 9a. Command line. The grammar of argv.
-# What other tools have = what there is instead.
+# What curl has, and what hands that know other tools type = what there is instead.
 FOREIGN_OPTIONS = """
--n --repeat --times --run --requests --number --iteration --loop --sample --percentile --stat --summary
-  --histogram --latency = --count N measures N times: median, p95, a distribution
--c -j --cookie-jar --session = -b NAME=VALUE sends cookies, there is no jar; --count N measures N times
--z --watch --monitor --time --forever --infinite --continuous = --duration TIME measures for so long: 5m, 2h
---every --delay --sleep --period --wait = --interval TIME is from the start of a run to that of the next
+-n --repeat --times --requests --latency = --count N measures N times: median, p95, a distribution
+-c -j --cookie-jar --junk-session-cookies = -b NAME=VALUE sends cookies, there is no jar; --count N repeats
+-z --watch --time = --duration TIME measures for so long: 5m, 2h
+--delay --wait = --interval TIME is from the start of a run to that of the next
 -q --quiet -# --progress-bar = -s is silent
---keepalive --keep-alive --persistent = --reuse sends every run on the connection of the one before
---no-keepalive --disable-keepalive --no-redirect --no-follow --disable-redirects --disable-compression
-  --no-cache --ignore-stdin = leave it out: that is so already
---compare --diff --next --reference --against --base --before = --versus URL or --baseline FILE compares
---verify --no-verify --skip-verify --no-check-certificate = certificates are verified, unless -k is given
---ca --ca-certificate --ca-file --cafile --capath --root-ca --trust = --cacert PATH trusts the CAs in PATH
---status --expect-status --accept = --expect STATUS names the answers that are good
---check-cert --cert-expiry = --cert-days N is exit 4 when a certificate ends in less than N days
---host --sni --servername --server-name --server --backend --target --ip --addr --connect --connect-to =
-  --resolve HOST:PORT:ADDR sends a name to an address
---all-ips --every-address = --all-addresses measures each address of the name
---dns --dns-server --nameserver --resolver --doh-url =
+--keepalive --keepalive-time = --reuse sends every run on the connection of the one before
+--no-keepalive --no-compressed --ignore-stdin = leave it out: that is so already
+--next --compare = --versus URL or --baseline FILE compares
+--no-verify --no-check-certificate = certificates are verified, unless -k is given
+--capath --ca-native --ca-certificate = --cacert PATH trusts the CAs in PATH
+--connect-to --servername --sni = --resolve HOST:PORT:ADDR sends a name to an address
+--dns-servers --doh-url --resolver =
   names are looked up as this machine does; --resolve HOST:PORT:ADDR needs no lookup
 --bind-address --local-address = --interface NAME_OR_ADDRESS connects from there
---auth --token --bearer --oauth2-bearer --netrc --basic =
+--oauth2-bearer --netrc --basic --auth --token --bearer =
   a line "Authorization: Bearer …" in a file, by -H @FILE, keeps it out of ps; -u USER:PASSWORD does not
 --digest --ntlm --negotiate --anyauth = only Basic is known, by -u USER:PASSWORD
 -U --proxy-user = write user:password@ before the proxy's host, in -x or https_proxy
 --noproxy --no-proxy = -x '' goes without any proxy; the variable NO_PROXY names hosts that need none
--p --proxytunnel = leave it out: -x knows its way, with CONNECT for https; a body goes by -d @FILE
---socks --socks5 --socks5-hostname = -x socks5://HOST:PORT, or socks5h:// to have it resolve the name
---post --spider = -d TEXT makes it a POST, as does -X POST; -I asks with HEAD
---post-data --post-file --body --body-file --body-data = a body goes by -d TEXT or -d @FILE, with POST
---json-body --data-json --content-type = -d '{…}' is sent as application/json by itself
--w --write-out --format --output-format --csv --export --export-json --report =
+-p --proxytunnel = leave it out: -x knows its way, with CONNECT for https
+--socks5 --socks5-hostname = -x socks5://HOST:PORT, or socks5h:// to have it resolve the name
+-F --form = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
+-G --get --data-urlencode --url-query = -d sends data as it is: encode it, and write a query into the URL
+-T --upload-file = use -X PUT -d @FILE; a type goes by -H 'Content-Type: …'
+--post-data --post-file --body = a body goes by -d TEXT or -d @FILE, with POST
+-w --write-out --format --output-format --csv --export =
   every report has the times: --metrics-only, or --json - as JSON
--o --output --out --file -O --remote-name -N --no-buffer --download =
-  leave it out: the body is not kept; --json PATH has the report
---tag --name --instance = --label TEXT tells this probe from others
---oneline --one-line --short = --compact prints a line a step
--v --verbose -D --dump-header --headers --show-headers --trace --trace-ascii --debug = -i shows header fields
+-o --output -O --remote-name -N --no-buffer = leave it out: the body is not kept; --json PATH has the report
+-v --verbose -D --dump-header --trace --trace-ascii --headers --debug = -i shows header fields
 -V = --version
---color --no-color --colour --no-colour = colour follows the variables NO_COLOR and FORCE_COLOR
---concurrency --vus --rate --limit-rate -Z --parallel = one request at a time: for load take wrk, hey or k6
---warmup = there is none, as there is no load (wrk, hey, k6): with --reuse the first run does not count
---threshold --budget --max-total --max-ttfb --max-latency --limit --sla --warning --critical --fail-if
-  --fail-above = --slo KEY=MS is a budget, as total=300 or total.p95=300
---regression --tolerance --max-increase = --slo total=+10% is a budget, with --versus or --baseline
---max-error --fail-on-error --fail-with-body --fail-early --check-status = -f makes error pages exit 22
---connect-timeout --read-timeout --request-timeout --dns-timeout --deadline = use -m: it holds for all of it
---retry --tries = nothing is sent twice: run it again when it exits with 75
+-Z --parallel --rate --limit-rate --concurrency = one request at a time: for load take wrk, hey or k6
+--threshold --budget --fail-if = --slo KEY=MS is a budget, as total=300 or total.p95=300
+--fail-with-body --fail-early --check-status --max-error = -f makes error pages exit 22
+--connect-timeout --read-timeout --deadline = use -m: it holds for all of it
+--retry --retry-max-time = nothing is sent twice: run it again when it exits with 75
 --http2 = leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given
 --http3 -0 --http1.0 --http2-prior-knowledge = only HTTP/2 over TLS and HTTP/1.1 are supported
--1 --tlsv1.2 --tlsv1.3 --tls-max --cipher = TLS is as this machine's OpenSSL does it, with -k older too
--E --certificate --client-cert --client-key --cert-key --private-key --pass --passphrase =
+-1 --tlsv1.2 --tlsv1.3 --tls-max --ciphers = TLS is as this machine's OpenSSL does it, with -k older too
+-E --pass --client-cert --client-key --cert-key =
   use --cert PATH and --key PATH; the key's password goes into a file, --key-password-file PATH
--T --upload-file = use -X PUT -d @FILE; a type goes by -H 'Content-Type: …'
--F --form = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
--G --get --data-urlencode = -d sends data as it is: encode it yourself, and write a query into the URL
---max-redirs --max-redirect = this is fixed: -L follows 10 redirects at most
+--max-redirs = this is fixed: -L follows 10 redirects at most
 -K --config = there is none here; -H @FILE reads header lines
 """
 BARE_FLAGS = "46aBfgGiIjJkLlMnNOpqRsSvVZ#"  # of curl's options of one letter those without a value
@@ -2192,7 +2148,7 @@ VALUED = {
 COLLECTED = "cookie data header resolve slo url versus".split()  # each value counts; of all others the last
 # How the next word may begin if it is a value that looks like an option: a multipart body, a budget below 0.
 DASHED = {**dict.fromkeys("data cookie user user_agent referer versus".split(), "-"), "slo": "-[0-9.]"}
-PATHS = [*EXPORT_OPTIONS, *"--baseline --cacert --cert --key --key-password-file --unix-socket".split()]
+PATHS = [*EXPORT_OPTIONS, "--baseline", "--cacert", "--cert", "--key", "--key-password-file", "--unix-socket"]
 ADDRESS_OPTIONS = "-x --resolve -4 -6 --interface --all-addresses".split()
 EXCLUSIONS = (  # two options that cannot both be given, and why
     ("-4", "-6", ""),
@@ -2206,12 +2162,9 @@ EXCLUSIONS = (  # two options that cannot both be given, and why
 
 
 SEVERAL = ("--count", "--duration", "--versus", "--baseline")
-SEND_TRACE = "httphases -s -d @FILE -H 'Content-Type: application/json' URL"
 MISTAKEN = (  # an option, how a value begins that is not for it, and what is
     *((option, r"@|\s*[{\[]", "writes to a path; a body goes by -d @FILE") for option in EXPORT_OPTIONS),
-    ("--otlp", "(?i)https?://", f"takes a path, where traces are written; this sends one: {SEND_TRACE}"),
     *((option, "(?i)https?://", f"takes a path before the URL: {option} - URL") for option in EXPORT_OPTIONS),
-    ("-x", r"(?i)(none|off|no|direct)\Z", "takes a proxy: -x '' goes without any"),
     *((option, r"\Z", "'': expected a path") for option in PATHS),
     *((option, r"\Z", "'': expected a name") for option in ("--label", "--interface")),
 )
@@ -2231,13 +2184,13 @@ def foreign_hints() -> dict[str, str]:
 def instead_of(name: str) -> str:
     """Say what there is in place of an option that does not exist."""
     hints, word = foreign_hints(), name[:MAX_NAMED].lower()
-    hint = hints.get(name, hints.get(name.removesuffix("s")))
-    if hint:
-        return hint
+    if name in hints:
+        return hints[name]
     near = [word] if word in NAMES else []
     near = near or [each for each in NAMES if each.startswith(word) or sorted(each) == sorted(word)]
-    difflib = None if near or word.startswith("--no-") else optional("difflib")
-    if difflib:
+    if not near and not word.startswith("--no-"):
+        import difflib
+
         near = difflib.get_close_matches(word, [each for each in NAMES if NAMES[each] != "insecure"], 1, 0.85)
     sure = 0 < len(near) <= 3
     return f"did you mean {' or '.join(near)}?" if sure else "--help lists the options there are"
@@ -2346,9 +2299,6 @@ def check_one_url(args: SimpleNamespace) -> None:
         took = [each for each in NAMES if re.match("(?i)(.*')?https?://", str(getattr(args, NAMES[each])))]
         how = f"{took[0]} takes a value before it" if took else "httphases [OPTIONS] URL; --help shows more"
         raise UsageError(f"no URL given: {how}")
-    if args.baseline and any(os.path.isfile(word) for word in args.url):
-        advice = "measure with --baseline FILE URL"
-        raise UsageError(f"--baseline takes one file: an export cannot be compared with another, {advice}")
     if len(args.url) > 1:  # they may be halves of a header: none is repeated
         why = "is a quote missing around a header, or around the words of --vs?"
         if all(re.match("(?i)https?://", word) for word in args.url):
@@ -2371,43 +2321,6 @@ def check_conflicts(args: SimpleNamespace) -> None:
             raise UsageError(f"{option} needs {' or '.join(needed)}{why}")
 
 
-def list_exports(args: SimpleNamespace) -> dict[str, str]:
-    """Return the files that are to be written, by option."""
-    return {option: getattr(args, NAMES[option]) for option in EXPORT_OPTIONS if is_given(args, option)}
-
-
-def check_standard_input(*sides: SimpleNamespace) -> None:
-    """Raise UsageError where standard input has two readers; who names it by the same words gets the same."""
-    named: list[tuple[str, str | None]] = [("the program itself", sys.argv[0])]  # python3 - < tool.py
-    for args in sides:
-        named += [("-H", text[1:]) for text in args.header if text.startswith("@")]
-        named += [(option, data_file(option, text)) for option, text in args.data]
-        for option in ("--cacert", "--slo-file", "--baseline", "--key-password-file"):
-            named.append((option, getattr(args, NAMES[option])))
-    given = [(reader, path) for reader, path in dict.fromkeys(named) if path is not None]
-    readers = [reader for reader, path in given if path in STDIN]
-    if len(readers) > 1:
-        raise UsageError(f"{' and '.join(readers)} cannot all read standard input: name files")
-
-
-def check_files(args: SimpleNamespace) -> None:
-    """Raise UsageError where a file would be read or written twice."""
-    check_standard_input(args)
-    for (other, earlier), (option, path) in combinations(list_exports(args).items(), 2):
-        first, second = ("-" if each in STDOUT else os.path.normpath(each) for each in (earlier, path))
-        if first == second != "/dev/null":
-            raise UsageError(f"{other} and {option} both write to '{path}'")
-
-
-def warn_of_request(args: SimpleNamespace, request: Request) -> Iterator[str]:
-    """Warn of a request that may not be meant."""
-    if request.body is not None and request.method in ("GET", "HEAD"):
-        yield f"{request.method} with a request body: many servers ignore it or refuse it"
-    if request.content_type and (len(args.data) > 1 or args.data[0][0] not in ("-d", "--data")):
-        form = "Content-Type: application/x-www-form-urlencoded"
-        yield f"the body is sent as {request.content_type}; to send it as curl does: -H '{form}'"
-
-
 def warn_of_statistics(options: Options) -> Iterator[str]:
     """Warn of budgets for statistics that few runs tell too low."""
     rounds = options.series.rounds
@@ -2419,14 +2332,19 @@ def warn_of_statistics(options: Options) -> Iterator[str]:
             yield f"--slo {key}: {below}: better take --count {least} or more"
 
 
-def check_options(options: Options) -> None:
-    """Raise UsageError for what an address, a proxy, the URL or a header excludes."""
-    route = route_to(options.request.url, options)
+def check_options(args: SimpleNamespace, options: Options) -> Iterator[str]:
+    """Warn of a request that may not be meant. Raise UsageError for what a proxy or a header excludes."""
+    request, route = options.request, route_to(options.request.url, options)
     if options.series.every_address and route.proxy:
         named = f"{route.source} names one: use -x '' to go without it"
         raise UsageError(f"--all-addresses does not work through a proxy, and {named}")
-    if options.propagate and "traceparent" in field_names(options.request.headers):
+    if options.propagate and "traceparent" in field_names(request.headers):
         raise UsageError("--propagate and -H 'traceparent: …' exclude each other: a request is in one trace")
+    if request.body is not None and request.method in ("GET", "HEAD"):
+        yield f"{request.method} with a request body: many servers ignore it or refuse it"
+    if request.content_type and (len(args.data) > 1 or args.data[0][0] not in ("-d", "--data")):
+        form = "Content-Type: application/x-www-form-urlencoded"
+        yield f"the body is sent as {request.content_type}; to send it as curl does: -H '{form}'"
 
 
 def read_headers_given(args: SimpleNamespace, seconds: float) -> list[Header]:
@@ -2495,19 +2413,6 @@ def own_options(args: SimpleNamespace, options: Options) -> Options:
     )
 
 
-def choose_budgets(args: SimpleNamespace, options: Options) -> dict[str, Any]:
-    """Return the fields of Options that hold budgets; raises SloError."""
-    budgets = parse_budgets(args.slo, args.slo_file, options.max_time)
-    relative = {key: budget for key, budget in budgets.items() if isinstance(budget, Allowance)}
-    if relative and not (args.versus or args.baseline):
-        raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
-    series = options.series
-    count = series.rounds if args.count or series.rounds > 1 else 0
-    check_statistics(budgets, count, series.reuse, max(1, len(args.versus)))
-    absolute = {key: budget for key, budget in budgets.items() if key not in relative}
-    return {"thresholds": absolute, "allowances": relative}
-
-
 def choose_options(args: SimpleNamespace, environ: Mapping[str, str]) -> Options:
     """Return the options of the main command line, but for its sides; raises UsageError."""
     seconds = parse_max_time(args)
@@ -2515,14 +2420,21 @@ def choose_options(args: SimpleNamespace, environ: Mapping[str, str]) -> Options
     request = read_request(args, seconds, tuple(headers))
     series = choose_series(args)
     options = own_options(args, Options(request, NO_SECRETS, environ, max_time=seconds, series=series))
+    budgets = parse_budgets(args.slo, args.slo_file, seconds)
+    relative = {key: budget for key, budget in budgets.items() if isinstance(budget, Allowance)}
+    if relative and not (args.versus or args.baseline):
+        raise SloError(f"SLO value of '{next(iter(relative))}' is relative: it needs --baseline or --versus")
+    count = series.rounds if args.count or series.rounds > 1 else 0
+    check_statistics(budgets, count, series.reuse, max(1, len(args.versus)))
     styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact, "waterfall": True}
     return options._replace(
         fail=args.fail or args.expect is not None,
         style=next(style for style, wanted in styles.items() if wanted),
         include=args.include,
-        exports=list_exports(args),
-        **choose_budgets(args, options),
-        baseline=read_baseline(args.baseline, options.max_time),
+        exports={each: getattr(args, NAMES[each]) for each in EXPORT_OPTIONS if is_given(args, each)},
+        thresholds={key: each for key, each in budgets.items() if not isinstance(each, Allowance)},
+        allowances=relative,
+        baseline=read_baseline(args.baseline, seconds),
         label=args.label and whole_characters(args.label),
         cert_days=None if args.cert_days is None else parse_count("--cert-days", args.cert_days),
         resource={} if args.otlp is None else read_resource(environ),
@@ -2534,23 +2446,20 @@ def choose_options(args: SimpleNamespace, environ: Mapping[str, str]) -> Options
 # ---------------------------------------------------------------------------------------------------------
 # 9c. Sides. A side of --versus is the command line with the side's words after it.
 SIDE_GROUPS = ("request", "connection", "TLS")  # of OPTIONS: what sides may do differently
-FOR_ALL = ["-f", "--expect"]  # the options that are for all sides: these, and those of the other groups
-FOR_ALL += [text.split()[0] for group in OPTIONS if group not in SIDE_GROUPS for text, *_ in OPTIONS[group]]
+OTHERS = [text.split()[0] for group in OPTIONS if group not in SIDE_GROUPS for text, *_ in OPTIONS[group]]
 
 
 def parse_side(words: str) -> SimpleNamespace:
     """Return what the words of a side change; raises UsageError."""
     import shlex
 
-    if re.fullmatch(r"@?[\w./-]+\.json", words):
-        raise UsageError("an export is compared by --baseline FILE")
     try:
         args = parse_words(shlex.split(words), width=80)
     except ValueError:
         raise UsageError("its words have a quote that is not closed, or end in a backslash") from None
     except Answered:
         raise UsageError("--help and --version stand alone") from None
-    for option in FOR_ALL:
+    for option in ("-f", "--expect", *OTHERS):
         if is_given(args, option):
             raise UsageError(f"{option} is for all sides: put it outside of the quotes")
     return args
@@ -2563,36 +2472,17 @@ def show_side(words: str, own: SimpleNamespace) -> str:
     hidden = [own.user, *own.cookie, *(text for option, text in own.data if not data_file(option, text))]
     for name, _, value in (text.partition(":") for text in own.header):
         hidden.append(value.lstrip() if is_credential(name, os.fsencode(value)) else None)
-    shown, split = [], shlex.split(words)
-    for word in split:
-        end = max((each for each in hidden if each and word.endswith(each)), key=len, default="")
-        shown.append(mask_location(f"{word.removesuffix(end)}***" if end else word))
+    ends, split = "|".join(map(re.escape, filter(None, hidden))) or "(?!)", shlex.split(words)
+    shown = [mask_location(re.sub(rf"(?:{ends})\Z", "***", word)) for word in split]
     return whole_characters(words if shown == split else shlex.join(shown))
 
 
-def without_credentials(side: Options, base: Options, own: SimpleNamespace) -> Options:
-    """Return a side without the base's credentials that its words do not repeat: they do not go to another
-    origin, as after a redirect (RFC 9110 section 15.4), nor Proxy-Authorization to another proxy.
-    """
-    request, first = side.request, base.request
-    elsewhere = request.url.origin != first.url.origin
-    private = private_names(first.headers) if elsewhere else set()
-    base_proxy, own_proxy = route_to(first.url, base).proxy, route_to(request.url, side).proxy
-    if own_proxy and (not base_proxy or base_proxy.shown != own_proxy.shown):
-        private.add("proxy-authorization")
-    private -= field_names(read_headers_given(own, base.max_time))
-    left_out = list(dict.fromkeys(name for name, _ in first.headers if name.lower() in private))
-    side = side._replace(request=request._replace(headers=without_fields(request.headers, private)))
-    if elsewhere and base.identity and own.cert is None:
-        side = side._replace(identity=None)
-        left_out.append("--cert")
-    whom = "origin" if elsewhere else "proxy"
-    warning = f"another {whom} does not get {', '.join(left_out)}, unless these words repeat it"
-    return side._replace(warnings=(warning,) if left_out else ())
-
-
 def choose_side(args: SimpleNamespace, own: SimpleNamespace, base: Options) -> Options:
-    """Return the options of a side; raises UsageError as for a command line of its own."""
+    """Return the options of a side, with warnings that the base has not; raises UsageError.
+
+    Credentials of the base that the words do not repeat do not go to another origin, as after a redirect (RFC
+    9110 section 15.4), nor Proxy-Authorization to another proxy.
+    """
     # What a side gives replaces what the base gives; its --resolve is added, and its -4 replaces -6 too.
     given = {name: value for name, value in vars(own).items() if value not in (None, False, [])}
     merged = SimpleNamespace(**{**vars(args), **given})
@@ -2603,39 +2493,50 @@ def choose_side(args: SimpleNamespace, own: SimpleNamespace, base: Options) -> O
     headers = read_headers_given(own, base.max_time)
     inherited = without_fields(base.request.headers, field_names(headers))
     request = read_request(merged, base.max_time, (*inherited, *headers))
-    side = without_credentials(own_options(merged, base._replace(request=request)), base, own)
-    check_options(side)
-    warnings = (each for each in warn_of_request(merged, side.request) if each not in base.warnings)
-    return side._replace(warnings=(*warnings, *side.warnings))
+    side = own_options(merged, base._replace(request=request))
+
+    elsewhere = request.url.origin != base.request.url.origin
+    private = private_names(inherited) if elsewhere else set()
+    base_proxy, own_proxy = route_to(base.request.url, base).proxy, route_to(request.url, side).proxy
+    if own_proxy and (not base_proxy or base_proxy.shown != own_proxy.shown):
+        private.add("proxy-authorization")
+    kept = (*without_fields(inherited, private), *headers)
+    left_out = list(dict.fromkeys(name for name, _ in inherited if name.lower() in private))
+    if elsewhere and side.identity and own.cert is None:
+        side = side._replace(identity=None)
+        left_out.append("--cert")
+    side = side._replace(request=request._replace(headers=kept))
+    warnings = [each for each in check_options(merged, side) if each not in base.warnings]
+    if left_out:
+        whom = "origin" if elsewhere else "proxy"
+        warnings.append(f"another {whom} does not get {', '.join(left_out)}, unless these words repeat it")
+    return side._replace(warnings=tuple(warnings))
 
 
 def choose_sides(args: SimpleNamespace, base: Options) -> Options:
     """Return the options with all sides, the base first. Raises UsageError."""
     if len(args.versus) >= len(SIDES):
         raise UsageError(f"--versus was given {len(args.versus)} times, {len(SIDES) - 1} at most")
-    options, warnings, given = [base], list(base.warnings), []
+    sides, warnings = [Variant(SIDES[0], base)], list(base.warnings)
     for number, words in enumerate(args.versus, 1):
         try:
-            given.append(parse_side(words))
-            check_standard_input(args, *given)
-            options.append(choose_side(args, given[-1], base))
+            own = parse_side(words)
+            side = Variant(SIDES[number], choose_side(args, own, base), show_side(words, own))
         except UsageError as error:
             raise UsageError(f"--versus {number}: {error.message}") from None
-        warnings += [f"--versus {number}: {warning}" for warning in options[-1].warnings]
-    shown = [None, *map(show_side, args.versus, given)]
-    sides = tuple(Variant(*side) for side in zip(SIDES, options, shown))
-    return base._replace(sides=sides, warnings=tuple(warnings))
+        sides.append(side)
+        warnings += [f"--versus {number}: {warning}" for warning in side.options.warnings]
+    return base._replace(sides=tuple(sides), warnings=tuple(warnings))
 
 
 def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
     """Read and check the whole command line; raises UsageError, or Answered. --help takes `width` columns."""
     read_local.cache_clear()
+    STDIN_READERS[:] = ["the program itself"] if sys.argv[0] in STDIN else []  # python3 - < tool.py
     args = parse_words(sys.argv[1:] if argv is None else argv, width)
     check_conflicts(args)
-    check_files(args)
     options = choose_options(args, environ)
-    options = options._replace(warnings=tuple(warn_of_request(args, options.request)))
-    check_options(options)
+    options = options._replace(warnings=tuple(check_options(args, options)))
     if args.versus:
         options = choose_sides(args, options)
     read_local.cache_clear()
@@ -3096,6 +2997,7 @@ UNIX_HINTS = {  # of connect() on a unix socket (unix(7))
     errno.ECONNREFUSED: "Check that it is a socket, and that the service runs. One that "
     "has ended may leave it behind.",
     errno.EACCES: "Check the permissions (ls -l): w on the socket, x on each folder above it.",
+    errno.EAGAIN: "The service runs and takes none: it hangs, or has too many. Look at its load and log.",
 }
 BROKEN_SERVER = "The server, or something in front of it, is at fault: look at its log."
 HUNG_UP = "Check that the port speaks TLS. Servers and firewalls refuse a name or a version in this way too."
@@ -3147,10 +3049,6 @@ STUCK = {
         "the TLS handshake was not finished within {limit}",
         "The server accepts connections but no handshake: it is overloaded, or does not speak TLS.",
     ),
-    "tls behind": (
-        "the TLS handshake was not finished within {limit}",
-        "The proxy {proxy} connected to the target, but that is silent: look at it.",
-    ),
     "upload": (
         "the request could not be sent whole within {limit}",
         f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}",
@@ -3175,6 +3073,13 @@ def explain_refusal(error: BaseException) -> NetworkError | None:
 
 def protocol_error(message: str, hint: str = BROKEN_SERVER) -> NetworkError:
     return NetworkError("protocol", message, hint)
+
+
+def doubt_proxy(found: NetworkError, proxy: str) -> NetworkError:
+    """Say that a proxy has accepted a request, and that its target may not have been reached all the same."""
+    found.message += f": the proxy {proxy} accepted, and may not have reached the target"
+    found.hint = "Look at the proxy's log, and ask the target from where the proxy is."
+    return found
 
 
 def family_option(options: Options) -> str:
@@ -3765,7 +3670,9 @@ class SocketStream(Stream):
         self._log.deadline.look(noticed)
         if self._waited:
             self._log.note_pause(self.arrived, arrived)
-        self.began = self.arrived = arrived
+        self.arrived = arrived
+        if count:
+            self.began = arrived
         if not count and self._send_error:
             raise self._send_error  # it says more than the end of the stream, which it caused
         return count
@@ -4265,6 +4172,8 @@ def complete_headers(request: Request) -> tuple[Header, ...]:
     if request.body is not None:
         defaults["Content-Type"] = request.content_type
         defaults["Content-Length"] = str(len(request.body))
+    elif request.method in ("POST", "PUT", "PATCH"):  # servers may wait for a body, or answer 411
+        defaults["Content-Length"] = "0"  # RFC 9110 section 8.6
     added = [(name, value.encode("ascii")) for name, value in defaults.items() if name.lower() not in given]
     return (*added, *request.headers)
 
@@ -4283,20 +4192,27 @@ def parse_status_line(line: bytes) -> Response:
     return Response(int(found[2]), foreign((found[3] or b"").strip()), version, ())
 
 
-def read_headers(reader: Reader, log: Log) -> tuple[Header, ...]:
+def read_headers(reader: Reader, log: Log, may_end: bool = False) -> tuple[Header, ...]:
     """Read a header or trailer section (RFC 9112 section 5). As curl and browsers do, take any name of
     visible ASCII, and skip a line without one: a program may have said it besides (`PHP Warning:  …`).
+    Raises EOFError at the end of the stream; where it `may_end` there, a line that is cut is left out.
     """
     fields: list[tuple[str, list[bytes]]] = []
     size, skipped = 0, b""
     for _ in range(MAX_HEADER_LINES + 1):
-        line = reader.line(MAX_HEADER_BYTES)
+        try:
+            line = reader.line(MAX_HEADER_BYTES)
+        except EOFError:
+            if not (may_end and fields):
+                raise
+            line = b""
+            log.notes += ("the header ended with the connection, without a blank line",)
         size += len(line) + 2
         if size > MAX_HEADER_BYTES:
             raise protocol_error(f"the header section is larger than {MAX_HEADER_BYTES >> 20} MiB")
         if not line:
-            if skipped and not log.notes:  # once a step
-                log.notes += (f"a header line without a name was skipped: '{foreign(skipped)}'",)
+            if skipped and len(log.notes) < 2:
+                log.notes += (f"a header line without a usable name was skipped: '{foreign(skipped)}'",)
             # CR and NUL are blanks (RFC 9110 section 5.5).
             whole = ((name, b" ".join(parts).translate(BLANKED).strip(b" \t")) for name, parts in fields)
             return tuple(field for field in whole if field[0])
@@ -4305,7 +4221,7 @@ def read_headers(reader: Reader, log: Log) -> tuple[Header, ...]:
             continue
         field, colon, content = line.partition(b":")
         field = field.rstrip(b" \t")
-        if not colon or not re.fullmatch(rb"[\t -~]*", field):
+        if not colon or not re.fullmatch(rb"[\t -~\x80-\xff]*", field):
             raise protocol_error(f"a header line of the response is malformed: '{foreign(line)}'")
         if not re.fullmatch(rb"[!-~]+", field):
             field, skipped = b"", skipped or line
@@ -4329,7 +4245,7 @@ def read_head(reader: Reader, log: Log, upgrade: bool = False) -> Response:
             if final:  # only now it is known whose first byte that was
                 log.first_byte = first_byte
                 log.keep_counters("answered")
-            headers = read_headers(reader, log)
+            headers = read_headers(reader, log, final)
         except EOFError as ended:
             start = line or ended.args[0]
             if not b"HTTP/".startswith(start[:5].upper()):
@@ -4534,6 +4450,7 @@ class Stage:
         self.log, self.lookups = setup.log, setup.lookups
         self.request, self.options = setup.request, setup.options
         self.proxy = setup.route.proxy  # the one that may be at fault here; None: the target alone may
+        self.ended = "the connection was closed" if self.proxy else "the server closed the connection"
 
     def to_send(self) -> bytes | memoryview:
         """Return what this stage has to send next, empty for nothing. The stream below it asks."""
@@ -4549,7 +4466,6 @@ class Exchange(Stage):
         super().__init__(setup)
         self.headers = headers_to_send(setup.request, setup.route)  # those that go out
         self.proxy = setup.route.forwarder(setup.request.url)
-        self._closed = "it was closed" if setup.route.proxy else "the server closed it"
         self.reader = reader or Reader()
 
     def held_ns(self, until: int) -> int:
@@ -4577,8 +4493,10 @@ class Exchange(Stage):
         except BlockingIOError:  # not all of it came
             return UNASKED
         except (EOFError, OSError):
+            if self.reader.goaway:
+                return self.reader.goaway.message
             tenths = math.ceil(idle / 100_000_000)  # rounded up: true, and the same words in similar runs
-            return f"{self._closed}, or it broke, within {tenths / 10:.1f} s without a request"
+            return f"{self.ended}, or it broke, within {tenths / 10:.1f} s without a request"
 
     def _read_idle(self) -> None:
         """Read what came on the idle connection; raises NetworkError where it must not come then."""
@@ -4613,7 +4531,7 @@ class Exchange(Stage):
         """Say where the connection broke: while sending, before the answer, or within it."""
         if isinstance(error, EOFError):
             hint = "" if self.request.url.secure else " Or it speaks TLS there: ask with https://."
-            return protocol_error("the server hung up without an answer", CLOSED_EARLY + hint)
+            return protocol_error(f"{self.ended} without an answer", CLOSED_EARLY + hint)
         response, words = self.log.response, reason_of(error).lower()
         if response:
             answer, hint = f"the answer was {status_words(response)}", CLOSED_EARLY
@@ -4664,13 +4582,14 @@ class Http1Exchange(Exchange):
         response = self.log.response
         if response is None or self.log.sent is None:
             return "the request before was not finished"
-        if "close" in connection_tokens(response.headers):
+        said = connection_tokens(response.headers)
+        if "close" in said:
             return "the server said Connection: close"
         if "close" in connection_tokens(self.headers):
             return "the request said Connection: close"
         if response.status == 101:
             return "the server switched to another protocol"
-        if response.http_version != "HTTP/1.1":
+        if response.http_version != "HTTP/1.1" and "keep-alive" not in said:
             return f"the server speaks {response.http_version}, which keeps no connection"
         coded = values_of(response.headers, "transfer-encoding")
         if not coded and self.log.length is None and has_body(self.request.method, response.status):
@@ -5344,9 +5263,11 @@ class Unix(Hop):
         return self.opened_at
 
     def explain(self, error: Exception) -> NetworkError:
-        code = getattr(error, "errno", 0)
+        code, reason = getattr(error, "errno", 0), reason_of(error).lower()
+        if code == errno.EAGAIN:
+            reason = "its queue of connections is full"
         hint = UNIX_HINTS.get(code, "Check the path, and the load and log of the service.")
-        return NetworkError("network", f"no connection to {self.detail}: {reason_of(error).lower()}", hint)
+        return NetworkError("network", f"no connection to {self.detail}: {reason}", hint)
 
 
 class Tls(Hop):
@@ -5357,8 +5278,8 @@ class Tls(Hop):
     def __init__(self, setup: Setup, proxy: Proxy | None = None) -> None:
         super().__init__(setup)
         if proxy is None:
-            self.awaits = "tls behind" if self.proxy else "tls"
-            self.phase, self.place = "tls", self.request.url.place
+            self.phase = self.awaits = "tls"
+            self.place = self.request.url.place
             identity, protocols = setup.options.identity, setup.protocols
             if self.request.url.origin != setup.options.request.url.origin:
                 identity = None  # the client certificate is for the first URL's origin alone
@@ -5383,11 +5304,11 @@ class Tls(Hop):
 
     def explain(self, error: Exception) -> NetworkError:
         if isinstance(error, EOFError):
-            who, hint = "the server", HUNG_UP
+            who, hint = self.ended, HUNG_UP
             if self.proxy:
                 plain = f"-x http://{place_text(*self.place)}"
-                who, hint = "it", f"If the proxy speaks plain HTTP, give it as {plain}."
-            return NetworkError("tls", f"{who} closed the connection during the TLS handshake", hint)
+                who, hint = "it closed the connection", f"If the proxy speaks plain HTTP, give it as {plain}."
+            return NetworkError("tls", f"{who} during the TLS handshake", hint)
         if not isinstance(error, ssl.SSLError):
             if self.proxy:
                 return super().explain(error)
@@ -5448,6 +5369,7 @@ class Socks5(Hop):
         self.place = self.request.url.place
         self._target = self.place[0]  # the name or address that the proxy is asked for
         self._socks = optional("socks")
+        self._received = 0  # bytes
         self.asks_resolver = not self.proxy.kind.resolves and known_address(*self.place, self.options) is None
 
     def look_up(self) -> None:
@@ -5457,25 +5379,35 @@ class Socks5(Hop):
     def open(self, below: Stream) -> Stream:
         assert isinstance(below, SocketStream)
         socks, proxy, connection, wait = self._socks, self.proxy, below.socket, below.wait
+        hop = self
         # PySocks has a class of sockets of its own: it gets another descriptor of the same connection.
         shared = os.dup(connection.fileno())
 
         class PatientSocket(socks.socksocket):  # type: ignore[misc, name-defined]
             def recv_into(self, *given: Any) -> int:
                 wait()
-                return super().recv_into(*given)  # type: ignore[no-any-return]
+                count: int = super().recv_into(*given)
+                hop._received += count
+                return count
 
         with PatientSocket(connection.family, connection.type, connection.proto, shared) as negotiator:
             login = proxy.username, proxy.password
             negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, proxy.kind.resolves, *login)
             host = self._target.partition("%")[0]  # a zone means nothing on another machine
-            try:
-                negotiator._negotiate_SOCKS5(host, self.place[1])  # without connect(), which would dial too
-            except socks.ProxyError as error:
-                raise explain_socks5(error, proxy, self.asks_resolver) from None
+            negotiator._negotiate_SOCKS5(host, self.place[1])  # without connect(), which would dial too
         connection.setblocking(False)  # PySocks ends the negotiation with the contrary
         self.opened_at = time.perf_counter_ns()  # PySocks reads on its own: no time of arrival is known
         return below
+
+    def explain(self, error: Exception) -> NetworkError:
+        """Tell a proxy that hung up over the target, as OpenSSH's -D does, from one that speaks no SOCKS5."""
+        said = getattr(error, "msg", "closed unexpectedly")  # an error of PySocks has that
+        if self._received >= (4 if self.proxy.username else 2) and "closed unexpectedly" in said:
+            what = f"{reason_of(error).lower()} during the negotiation"
+            return doubt_proxy(NetworkError("proxy", what, ""), self.proxy.shown)
+        if isinstance(error, self._socks.ProxyError):
+            return explain_socks5(error, self.proxy, self.asks_resolver)
+        return super().explain(error)
 
     def blame(self, found: NetworkError) -> NetworkError:
         """A lookup of the target's own name is not the proxy's."""
@@ -5608,7 +5540,13 @@ class Way:
             found = stage.explain(error)
         if log.first_byte is None and not isinstance(error, (NetworkError, ssl.SSLError)):
             self._explain_break(found, getattr(error, "errno", 0))
-        return stage.blame(found)
+        return self._doubt(stage.blame(found))
+
+    def _doubt(self, found: NetworkError) -> NetworkError:
+        """Say that a proxy may not have reached the target, where nothing came since it said that it has."""
+        opener = self._hops[len(self._log.opened) - 1] if self._log.opened else None
+        silent = isinstance(opener, (Tunnel, Socks5)) and self._stream.began <= opener.opened_at
+        return doubt_proxy(found, self._proxy) if silent else found
 
     def _explain_break(self, found: NetworkError, code: int) -> None:
         """Say why a connection may have broken before an answer came: idle, or without a certificate."""
@@ -5630,7 +5568,7 @@ class Way:
         goaway = stage.reader.goaway if isinstance(stage, Exchange) else None
         if goaway:
             found.message += f"; before that {goaway.message}"
-        return stage.blame(found) if isinstance(stage, Exchange) else found
+        return self._doubt(stage.blame(found) if isinstance(stage, Exchange) else found)
 
     def keep(self) -> Way | str | None:
         """Return this way if its connection takes another request, else why not; None if there is none."""
@@ -5898,36 +5836,6 @@ def finish(current: CurrentStep, options: Options) -> Step:
 
 # ---------------------------------------------------------------------------------------------------------
 # 21. Chain. Steps -> Run, under a deadline.
-class Chain:
-    """A run under way, at which `look` looks ten times a second."""
-
-    def __init__(self, turn: Turn, look: Callable[[Chain], None]) -> None:
-        self.turn = turn
-        self._look = look
-        self.deadline = Deadline(self.look)
-        self.cookies = Cookies()
-        self.started = 0  # when the clock of the first step started
-        self.current: CurrentStep | None = None  # the step under way
-        self.way: Way | None = None  # that it goes, once it is prepared, or an idle one that was left for it
-        self.steps: list[Step] = []  # that are over
-        self.limit_reached = False
-
-    def look(self) -> None:
-        if self.current:
-            self.current.log.look()
-        self._look(self)
-
-    def start_clock(self, log: Log, seconds: float) -> None:
-        """Start the clock of a step; that of the first one starts the time of -m. Raises TimeIsOver."""
-        log.started_at = wall_clock()
-        log.note_cpu("start")
-        if self.started:
-            self.deadline.patience()
-        log.start = time.perf_counter_ns()
-        if not self.started:
-            self.started, self.deadline.at = log.start, log.start + round(seconds * 1e9)
-
-
 class ConnectionPool:
     """What all runs share: TLS contexts, one set for each side, and with --reuse the connections: for each
     origin and variant the way whose connection is idle, or why there is none.
@@ -5971,115 +5879,133 @@ class ConnectionPool:
                 way.close()
 
 
-def make_ready(
-    current: CurrentStep, options: Options, pool: ConnectionPool, turn: Turn, idle: Way | None
-) -> Way:
-    """Make all that a step needs before its clock starts; raises UsageError, OSError and MemoryError."""
-    request, log = current.request, current.log
-    offers_h2 = options.http2 and request.url.secure and import_h2()
-    protocols = ("h2", "http/1.1") if offers_h2 else ("http/1.1",)
-    setup = Setup(request, current.route, options, pool.contexts(turn.variant), pool.lookups, protocols, log)
-    if idle:
-        idle.ask_again(setup)
-    way = idle or Way(setup)
-    if current.number == turn.number == 1 and cpu_times()[1] > SHORT_OF_CPU_NS:
-        # After a start that is all computing Linux would wake this thread a time slice late (EEVDF, from 6.6
-        # on). Device "naps before the clock": without it, where both cores are busy, the 95th percentile of
-        # connect is 2.22 ms off instead of 0.13.
-        for _ in range(NAPS):
-            time.sleep(NAP_SECONDS)
-    if current.number == 1:
-        time.sleep(max(0.0, (turn.due - time.perf_counter_ns()) / 1e9))
-    log.refused = (idle and idle.resume()) or log.refused
-    if idle and log.refused:
-        idle.close()
-        way = Way(setup)
-    return way
+Look = Callable[["Chain"], None]
 
 
-def take_step(current: CurrentStep, options: Options, pool: ConnectionPool, chain: Chain) -> Step:
-    """Prepare, make and record one step; raises the error where the first of all cannot be prepared."""
-    log, turn = current.log, chain.turn
-    chain.way = pool.take(current, turn)
-    try:
-        chain.way = make_ready(current, options, pool, turn, chain.way)
-        chain.start_clock(log, options.max_time)
-    except TimeIsOver:
-        message = f"the time of {options.max_time:g} s was over before this step began"
-        hint = f"Earlier steps took it, or this machine or its CA store is too slow: {RAISE_M}"
-        log.fail(NetworkError("timeout", message, hint), 0)
-    except (UsageError, OSError, MemoryError, RuntimeError) as unprepared:
-        error = explain_refusal(unprepared)
-        if (current.number == 1 and turn.number <= 1) or not error:
+class Chain:
+    """A run under way, at which `look` looks ten times a second: a request, and those that it leads to."""
+
+    def __init__(self, options: Options, pool: ConnectionPool, look: Look, turn: Turn) -> None:
+        if "--otlp" in options.exports:
+            options = options._replace(trace_id=new_id(16))  # a trace of its own
+        self._options, self._pool, self._look, self.turn = options, pool, look, turn
+        self._deadline = Deadline(self.look)
+        self._cookies = Cookies()
+        self.started = 0  # when the clock of the first step started
+        self.current = begin_step(1, options.request, options, self._deadline)  # the step under way
+        self._way: Way | None = None  # that it goes, once it is prepared, or an idle one that was left for it
+        self._steps: list[Step] = []  # that are over
+        self._limit_reached = False
+
+    def look(self) -> None:
+        self.current.log.look()
+        self._look(self)
+
+    def measure(self) -> Run:
+        """Make all requests; raises UsageError and Stopped, and what the first one cannot be prepared for."""
+        self.look()
+        following: CurrentStep | None = self.current
+        try:
+            while following:
+                self.current = following
+                following = self._take_step()
+        except Stopped:
+            if self._way:
+                self._way.close()
             raise
-        log.fail(error, 0)
-    else:
-        chain.way.go(lookups_only=turn == LOOKUP)
-        log.keep_counters("ended")
-    step = finish(current, options)
-    pool.leave(current, turn, chain.way)
-    return step
+        ended, options = time.perf_counter_ns(), self._options
+        self._steps[-1] = self._steps[-1]._replace(expected=options.expected)
+        steps = tuple(step._replace(turn=self.turn) for step in self._steps)
+        return Run(steps, self._limit_reached, self.turn, self.started or ended, ended, options.trace_id)
 
+    def _take_step(self) -> CurrentStep | None:
+        """Prepare, make and record a step; return the one that it leads to, None at the end of the chain."""
+        current, options, log = self.current, self._options, self.current.log
+        self._way = self._pool.take(current, self.turn)
+        try:
+            self._way = self._make_ready(self._way)
+            self._start_clock()
+        except TimeIsOver:
+            message = f"the time of {options.max_time:g} s was over before this step began"
+            hint = f"Earlier steps took it, or this machine or its CA store is too slow: {RAISE_M}"
+            log.fail(NetworkError("timeout", message, hint), 0)
+        except (UsageError, OSError, MemoryError, RuntimeError) as unprepared:
+            error = explain_refusal(unprepared)
+            if (current.number == 1 and self.turn.number <= 1) or not error:
+                raise
+            log.fail(error, 0)
+        else:
+            self._way.go(lookups_only=self.turn == LOOKUP)
+            log.keep_counters("ended")
+        step = finish(current, options)
+        self._steps.append(step)
+        self._pool.leave(current, self.turn, self._way)
+        return None if step.error else self._follow()
 
-def broken_redirect(step: Step, current: CurrentStep, error: NetworkError, options: Options) -> Step:
-    """Return the failed step of a redirect that leads nowhere: nothing was looked up or sent for it."""
-    # As the step's record shows it: empty where it stands behind the fields that are shown.
-    locations = values_of(step.response.headers if step.response else (), "location")
-    text = next(filter(None, locations), b"").decode("utf-8", "surrogateescape")
-    failed = begin_step(step.number + 1, current.asked, options, Deadline())
-    failed.log.fail(error, 0)
-    made = finish(failed, options)
-    return made._replace(
-        url=clip(percent_encode(resolve_reference(step.url, text))),
-        sent_headers=(),
-        network=made.network._replace(port=None, interface=None),
-    )
+    def _make_ready(self, idle: Way | None) -> Way:
+        """Make all that a step needs before its clock starts."""
+        current, turn, log = self.current, self.turn, self.current.log
+        offers_h2 = self._options.http2 and current.request.url.secure and import_h2()
+        protocols = ("h2", "http/1.1") if offers_h2 else ("http/1.1",)
+        contexts, lookups = self._pool.contexts(turn.variant), self._pool.lookups
+        setup = Setup(current.request, current.route, self._options, contexts, lookups, protocols, log)
+        if idle:
+            idle.ask_again(setup)
+        way = idle or Way(setup)
+        if current.number == turn.number == 1 and cpu_times()[1] > SHORT_OF_CPU_NS:
+            # After a start that is all computing Linux would wake this thread a time slice late (EEVDF, from
+            # 6.6 on). Device "naps before the clock": without it, where both cores are busy, the 95th
+            # percentile of connect is 2.22 ms off instead of 0.13.
+            for _ in range(NAPS):
+                time.sleep(NAP_SECONDS)
+        if current.number == 1:
+            time.sleep(max(0.0, (turn.due - time.perf_counter_ns()) / 1e9))
+        log.refused = (idle and idle.resume()) or log.refused
+        if idle and log.refused:
+            idle.close()
+            way = Way(setup)
+        return way
 
+    def _start_clock(self) -> None:
+        """Start the clock of a step; that of the first one starts the time of -m. Raises TimeIsOver."""
+        log = self.current.log
+        log.started_at = wall_clock()
+        log.note_cpu("start")
+        if self.started:
+            self._deadline.patience()
+        log.start = time.perf_counter_ns()
+        if not self.started:
+            self.started, self._deadline.at = log.start, log.start + round(self._options.max_time * 1e9)
 
-def add_step(chain: Chain, step: Step, current: CurrentStep, options: Options) -> CurrentStep | None:
-    """Add a step that is over to its run; return the one that it leads to, None at the end of the chain."""
-    chain.steps.append(step)
-    # As it came: in the step's own record what is named like a credential is masked.
-    response = current.log.response
-    if not options.follow or step.error or not response or response.status not in REDIRECTS:
-        return None
-    locations = [value for value in values_of(response.headers, "location") if value]  # as browsers and curl
-    if locations and len(chain.steps) > MAX_REDIRECTS:
-        chain.limit_reached = True
-    elif locations:
-        chain.cookies.take(current.request.url, response.headers)
+    def _follow(self) -> CurrentStep | None:
+        """Return the step that a redirect leads to. One that leads nowhere is a failed step of its own."""
+        current, options = self.current, self._options
+        response = current.log.response  # as it came: the step's record has its credentials masked
+        if not options.follow or not response or response.status not in REDIRECTS:
+            return None
+        # An empty one does not count, as in browsers and curl.
+        locations = [value for value in values_of(response.headers, "location") if value]
+        self._limit_reached = bool(locations) and len(self._steps) > MAX_REDIRECTS
+        if not locations or self._limit_reached:
+            return None
+        self._cookies.take(current.request.url, response.headers)
+        number = current.number + 1
         try:
             url = resolve_location(current.request.url, locations)
             request = next_request(current.asked, response.status, url)
-            begun = begin_step(step.number + 1, request, options, chain.deadline)
-            return begun._replace(request=chain.cookies.add(begun.request))
+            begun = begin_step(number, request, options, self._deadline)
+            return begun._replace(request=self._cookies.add(begun.request))
         except NetworkError as error:
             failed = error
         except UsageError as error:  # of a proxy that no step before needed
             failed = NetworkError("proxy", error.message, "Correct that, or go without a proxy: -x ''.")
-        chain.steps.append(broken_redirect(step, current, failed, options))
-    return None
-
-
-def measure(options: Options, pool: ConnectionPool, look: Callable[[Chain], None], turn: Turn) -> Run:
-    """Make the request, and those that it leads to; meanwhile call `look`. Raises UsageError, Stopped."""
-    if "--otlp" in options.exports:
-        options = options._replace(trace_id=new_id(16))  # a trace of its own
-    chain = Chain(turn, look)
-    chain.current = begin_step(1, options.request, options, chain.deadline)
-    chain.look()
-    try:
-        while chain.current:
-            step = take_step(chain.current, options, pool, chain)
-            chain.current = add_step(chain, step, chain.current, options)
-    except Stopped:
-        if chain.way:
-            chain.way.close()
-        raise
-    *before, last = chain.steps
-    ended = time.perf_counter_ns()
-    steps = (step._replace(turn=turn) for step in (*before, last._replace(expected=options.expected)))
-    return Run(tuple(steps), chain.limit_reached, turn, chain.started or ended, ended, options.trace_id)
+        begun = begin_step(number, current.asked, options, self._deadline)  # nothing is looked up or sent
+        begun.log.fail(failed, 0)
+        step, text = finish(begun, options), locations[0][:MAX_FIELD].decode("utf-8", "surrogateescape")
+        place = mask_location(percent_encode(resolve_reference(current.request.url.text, text)))
+        network = step.network._replace(port=None, interface=None)
+        self._steps.append(step._replace(url=clip(place), sent_headers=(), network=network))
+        return None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -6383,9 +6309,8 @@ class Summary:
         self.errors = collections.Counter(step.error.kind for step in steps if step.error)
         self.failed = len(steps) - len(self.answered)
         self.bad_status = sum(step.bad_status for step in self.answered)
-        # How many steps had each status, and the median of their total (us).
-        codes = sorted(group_by(lambda step: step.status, self.answered).items())
-        self.statuses = {code: (len(alike), median(times_of("total", alike))) for code, alike in codes}
+        codes = group_by(lambda step: step.status, self.answered)
+        self.statuses = {code: len(codes[code]) for code in sorted(codes)}  # steps of each status
         self.outcomes = [*map(str, self.statuses), *["ERROR"] * (self.failed > 0)]
         self.starved = sum(map(is_starved, self.used))
         trips = [step.network.rtt_us for step in self.used if step.network.rtt_us is not None]
@@ -6405,13 +6330,6 @@ class Summary:
         """Return the slow runs, and those that are slow by less; starved ones are left out."""
         first = None if self.none_good else find_slow([step for step in self.used if not is_starved(step)])
         return [each for each in (first, first and find_slow(first.others)) if each]
-
-    @cached_property
-    def companions(self) -> dict[int | None, Companion | None]:
-        """Return what goes with each status that is not good, beside the good answers."""
-        good, bad = ([step for step in self.answered if step.good == is_good] for is_good in (True, False))
-        alike, beside = group_by(lambda step: step.status, bad), count_traits(good)
-        return {status: find_companion(count_traits(these), beside) for status, these in alike.items()}
 
     @property
     def good(self) -> int:
@@ -7493,13 +7411,13 @@ class Report:
         certificates = tuple(each for verdict in found for each in verdict.certificates)
         return Verdict(judgements, certificates) if found else None
 
-    def exit_code(self, unwritten: bool = False) -> ExitCode:
-        """Return the exit code; `unwritten` is that something could not be written."""
+    def exit_code(self, written: bool = True) -> ExitCode:
+        """Return the exit code; `written` is that nothing failed to be written."""
         last = [run.steps[-1] for run in self.runs]
         reasons = {
             ExitCode.REDIRECT_LIMIT: any(run.limit_reached for run in self.runs),
             ExitCode.NETWORK: any(step.error for step in last),  # no other step can fail
-            ExitCode.WRITE: unwritten,
+            ExitCode.WRITE: not written,
             ExitCode.HTTP_ERROR: self.options.fail and not all(step.good for step in last),
             ExitCode.SLO: self.verdict is not None and not self.verdict.passed,
             ExitCode.OK: True,
@@ -7557,14 +7475,9 @@ def plain_number(value: float) -> str:
     return f"{value:.15g}" if value < 1e15 else repr(value)
 
 
-def second_text(moment: datetime.datetime | None) -> str | None:
-    """Return RFC 3339, UTC, to the second."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
-
-
-def instant_text(moment: datetime.datetime) -> str:
-    """Return RFC 3339, UTC, with milliseconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+def instant_text(moment: datetime.datetime, to: str = "milliseconds") -> str:
+    """Return RFC 3339, UTC, to the millisecond or to the second."""
+    return moment.isoformat(timespec=to).replace("+00:00", "Z")
 
 
 def verdict_tokens(verdict: Verdict) -> Iterator[str]:
@@ -7583,21 +7496,34 @@ def step_title(step: Step, single: bool) -> str:
     """Return what the line of a step begins with; in a series that is its run, and its address or side."""
     if single:
         return f"Step {step.number}"
-    words = (f"Run {step.turn.number} Step {step.number}", step.turn.variant)
-    return " ".join(filter(None, words))
+    return " ".join(filter(None, (f"Run {step.turn.number} Step {step.number}", step.turn.variant)))
+
+
+def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
+    """Return times (us) in ms, as the lines of both formats have them; `-` stands for what does not exist."""
+    decimals, unit = (1, "ms") if compact else (3, "")
+    return [f"{name}={fixed(to_ms(us), decimals, unit)}" for name, us in times.items()]
+
+
+def step_times(step: Step, compact: bool) -> tuple[str, str]:
+    """Return the times with which a line begins, and those of the server and the body, which follow later."""
+    times = step.timing._asdict()
+    first, more = (time_tokens({key: times[key] for key in keys}, compact) for keys in LINE_KEYS)
+    return " ".join(first), " ".join(more)
 
 
 def metrics_line(step: Step, verdict: Verdict | None, single: bool) -> str:
-    """Return the key=value line of a step; `-` stands for what does not exist."""
-    tokens = [f"{key}={fixed(step.timing.ms(key), 3)}" for key in LINE_KEYS]
-    tokens += [f"status={step.status or 0}", f"bytes={step.body_bytes}"]
+    """Return the key=value line of a step."""
+    network, (times, more) = step.network, step_times(step, compact=False)
     values = {
-        "ip": step.network.ip,
-        "family": step.network.ip and family_of(step.network.ip),
-        "tls_version": step.network.tls.version,
+        "status": str(step.status or 0),
+        "bytes": str(step.body_bytes),
+        "ip": network.ip,
+        "family": network.ip and family_of(network.ip),
+        "tls_version": network.tls.version,
         "proxy": step.route.proxy.shown if step.route.proxy else "direct",
     }
-    tokens += [f"{key}={value or '-'}" for key, value in values.items()]
+    tokens = [times, *(f"{key}={value or '-'}" for key, value in values.items()), more]
     if step.error:
         tokens.append(f"error={step.error.kind}")
     if verdict:
@@ -7608,11 +7534,11 @@ def metrics_line(step: Step, verdict: Verdict | None, single: bool) -> str:
 
 
 def compact_line(step: Step, single: bool) -> str:
-    times = " ".join(f"{key}={fixed(step.timing.ms(key), 1, 'ms')}" for key in LINE_KEYS)
-    end = f"{step.error.kind}: {step.error.message}" if step.error else size_text(step.body_bytes)
+    times, more = step_times(step, compact=True)
+    outcome = f"{step.error.kind}: {step.error.message}" if step.error else size_text(step.body_bytes)
     when = "" if single else f"{clock_text(step.started_at)} "
     asked = f"{step.status or 'ERROR'} {step.request.method} {clip(step.url)}"
-    return f"{when}{step_title(step, single)}: {asked} | {times} | {end}"
+    return f"{when}{step_title(step, single)}: {asked} | {times} | {outcome} | {more}"
 
 
 def run_lines(run: Run, options: Options) -> list[str]:
@@ -7623,9 +7549,10 @@ def run_lines(run: Run, options: Options) -> list[str]:
     return [metrics_line(step, run.verdict if step is run.judged else None, single) for step in run.steps]
 
 
-def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
-    decimals, unit = (1, "ms") if compact else (3, "")
-    return [f"{name}={fixed(to_ms(us), decimals, unit)}" for name, us in times.items()]
+def variant_fields(variant: str | None) -> dict[str, str | None]:
+    """Name a variant as documents do: an address as `target`, a side as `side`."""
+    is_side = variant is not None and variant in SIDES
+    return {"target": None if is_side else variant, "side": variant if is_side else None}
 
 
 def outcome_tokens(variant: str | None, report: Report, compact: bool) -> Iterator[str]:
@@ -7653,6 +7580,8 @@ def summary_lines(report: Report, compact: bool) -> Iterator[str]:
         tokens = [f"{name}={count}" for name, count in counts.items()]
         times = {f"{key}_{name}": summary.stat(key, name) for key, name in product(keys, stats)}
         tokens += time_tokens(times, compact)
+        if summary.failed == summary.runs:
+            tokens.append(f"error={','.join(summary.errors)}")
         tokens += [f"{name}={value}" for name, value in variant_fields(summary.variant).items() if value]
         if summary is last[summary.variant]:
             tokens += outcome_tokens(summary.variant, report, compact)
@@ -7661,13 +7590,12 @@ def summary_lines(report: Report, compact: bool) -> Iterator[str]:
 
 def stop_text(chain: Chain | None) -> str:
     """Say where a run was when it was stopped; nothing before its clock started."""
-    current = chain and chain.current
-    if not (chain and current and current.log.start and chain.started):
+    if not (chain and chain.started and chain.current.log.start):
         return ""
-    log, spent = current.log, time.perf_counter_ns() - chain.started
+    log, spent = chain.current.log, time.perf_counter_ns() - chain.started
     text = f"stopped in {log.phase} after {length_text(spent / 1000)}"
     peer = log.dials[-1].peer if log.dials else None
-    whose = ", the proxy" if current.route.proxy else ""
+    whose = ", the proxy" if chain.current.route.proxy else ""
     return f"{text} ({peer.ip} port {peer.address[1]}{whose})" if peer else text
 
 
@@ -7680,7 +7608,7 @@ def progress_text(report: Report, chain: Chain | None) -> str:
     failed = sum(run.steps[-1].error is not None for run in report.runs)
     if failed:
         parts.append(f"{failed} failed")
-    if chain and chain.current and chain.started:
+    if chain and chain.started:
         spent = (time.perf_counter_ns() - chain.started) / 1e9
         parts.append(f"{spent:.1f} of {options.max_time:g} s")
     return ", ".join(parts)
@@ -7688,16 +7616,12 @@ def progress_text(report: Report, chain: Chain | None) -> str:
 
 def bad_answers_text(report: Report) -> str:
     """Say how many of the answers that budgets are for were not good; nothing where all were."""
-    answers = [run.judged for run in report.runs if run.judged]
-    bad = [step.status for step in answers if step.bad_status]
+    bad = [str(run.judged.status) for run in report.runs if run.judged and run.judged.bad_status]
     if not bad:
         return ""
-    words = f"of {len(answers)} answers {len(bad)} {'was' if len(bad) == 1 else 'were'}"
-    words = "the answer was" if len(answers) == 1 else words
-    what = "an error page" if len(bad) == 1 else "error pages"
-    what = what if report.options.expected == GOOD_STATUSES else "not as expected"
-    statuses = list_first(sorted(map(str, set(bad))))
-    return f"{words} {what} ({statuses})"
+    what = "error page" if report.options.expected == GOOD_STATUSES else "status not as expected"
+    where = "" if report.only_run else f" in {len(bad)} of {len(report.runs)} runs"
+    return f"{what} ({list_first(sorted(set(bad)))}){where}"
 
 
 def not_judged_texts(verdict: Verdict, report: Report) -> Iterator[str]:
@@ -7727,9 +7651,8 @@ def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
     if end and not end.kept:
         text = "cert: no certificate came"
         if end.actual is not None:
-            days, least = (plural(int(abs(each)), "day") for each in (end.actual, end.threshold))
-            text = f"cert: {f'expired {days} ago' if end.actual < 0 else f'{days} < {least}'}"
-            text += f" ({clip(end.name, MAX_FOREIGN)})"
+            days, least = (plural(int(each), "day") for each in (end.actual, end.threshold))
+            text = f"cert: {days} < {least} ({clip(end.name, MAX_FOREIGN)})"
         yield f"{text} at {end.variant}" if end.variant else text
 
 
@@ -7751,16 +7674,11 @@ def refusals(report: Report) -> Iterator[str]:
 
 
 def note_texts(report: Report) -> Iterator[str]:
-    """Say what is odd about answers: of a single run in which step, of a series in how many runs."""
-    if report.only_run:
-        steps = report.only_run.steps
-        yield from (f"in step {step.number} {note}" for step in steps for note in step_notes(step))
-        return
-    counts: collections.Counter[str] = collections.Counter()
-    for run in report.runs:
-        counts.update(dict.fromkeys((note for step in run.steps for note in step_notes(step)), 1))
+    """Say what is odd about answers, and of a series in how many runs."""
+    each = (dict.fromkeys(note for step in run.steps for note in step_notes(step)) for run in report.runs)
+    counts = collections.Counter(note for notes in each for note in notes)
     for note, often in counts.most_common(MOST_LISTED):
-        yield f"in {often} of {len(report.runs)} runs {note}"
+        yield note if report.only_run else f"in {often} of {len(report.runs)} runs {note}"
 
 
 def report_warnings(report: Report) -> Iterator[str]:
@@ -7787,31 +7705,28 @@ def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
     ]
 
 
+def certificate_document(certificate: Certificate, now: datetime.datetime) -> dict[str, Any]:
+    return {
+        "cn": certificate.common_name,
+        "sans": certificate.names,
+        "issuer": certificate.issuer,
+        "serial": certificate.serial,
+        "sha256": certificate.sha256,
+        "not_before": certificate.not_before and instant_text(certificate.not_before, "seconds"),
+        "not_after": certificate.not_after and instant_text(certificate.not_after, "seconds"),
+        "days_left": certificate.days_left(now),
+    }
+
+
 def tls_fields(info: TlsInfo, now: datetime.datetime) -> dict[str, Any]:
     """Return what TLS agreed on. Without TLS all is null, except for the chain, which is empty."""
-    certificate = info.certificate or NO_CERTIFICATE
+    own = certificate_document(info.certificate or NO_CERTIFICATE, now)
     return {
         "alpn": info.alpn,
         "tls_version": info.version and info.version.replace("v", " "),
         "tls_cipher": info.cipher,
-        "cert_cn": certificate.common_name,
-        "cert_sans": certificate.names,
-        "cert_issuer": certificate.issuer,
-        "cert_serial": certificate.serial,
-        "cert_sha256": certificate.sha256,
-        "cert_not_before": second_text(certificate.not_before),
-        "cert_not_after": second_text(certificate.not_after),
-        "cert_days_left": certificate.days_left(now),
-        "cert_chain": [
-            {
-                "cn": each.common_name,
-                "issuer": each.issuer,
-                "not_after": second_text(each.not_after),
-                "days_left": each.days_left(now),
-                "sha256": each.sha256,
-            }
-            for each in info.chain  # as the server sent them, its own first
-        ],
+        **{f"cert_{name}": value for name, value in own.items()},
+        "cert_chain": [certificate_document(each, now) for each in info.chain],  # its own first
         "tls_verified": info.verified,
         "tls_custom_ca": info.custom_ca,
         "client_cert": info.client_cert,
@@ -7821,7 +7736,7 @@ def tls_fields(info: TlsInfo, now: datetime.datetime) -> dict[str, Any]:
 def network_document(step: Step) -> dict[str, Any]:
     """Return how the server was reached, as far as it was."""
     network, route = step.network, step.route
-    document = {
+    return {
         "ip": network.ip,
         "ip_family": network.ip and family_of(network.ip),
         "port": network.port,
@@ -7838,12 +7753,10 @@ def network_document(step: Step) -> dict[str, Any]:
         "proxy_source": route.source,
         "tcp_rtt_ms": to_ms(network.rtt_us),
         "tcp_retransmits": network.retransmits,
+        "reused": network.reused,
+        "reuse_refused": network.reuse_refused,
+        "idle_ms": to_ms(network.idle_us),
     }
-    if network.reused is not None:
-        document.update(
-            reused=network.reused, reuse_refused=network.reuse_refused, idle_ms=to_ms(network.idle_us)
-        )
-    return document
 
 
 def response_document(step: Step) -> dict[str, Any] | None:
@@ -7964,13 +7877,6 @@ def distribution_document(distribution: Distribution) -> dict[str, Any]:
     return {**{name: to_ms(us) for name, us in distribution.stats.items()}, "median_ci95": interval}
 
 
-def companion_document(companion: Companion | None) -> dict[str, Any] | None:
-    if companion is None:
-        return None
-    counts = {"with": companion.having, "without": companion.others_having}
-    return {"name": companion.name, "value": companion.value, **counts}
-
-
 def pattern_document(pattern: Pattern | None) -> dict[str, Any] | None:
     if pattern is None:
         return None
@@ -7981,12 +7887,19 @@ def pattern_document(pattern: Pattern | None) -> dict[str, Any] | None:
 
 
 def slow_document(slow: Slow) -> dict[str, Any]:
+    companion = slow.companion
     return {
         "runs": [step.turn.number for step in slow.runs],
         "median_ms": to_ms(median(times_of("total", slow.runs))),
         "others_ms": to_ms(median(times_of("total", slow.others))),
         "pattern": pattern_document(slow.pattern),
-        "goes_with": companion_document(slow.companion),
+        "goes_with": companion
+        and {
+            "name": companion.name,
+            "value": companion.value,
+            "with": companion.having,
+            "without": companion.others_having,
+        },
     }
 
 
@@ -8001,15 +7914,7 @@ def statistics_document(summary: Summary) -> dict[str, Any]:
         "failed": summary.failed,
         "bad_status": summary.bad_status,
         "errors": summary.errors,
-        "statuses": {str(status): count for status, (count, _) in summary.statuses.items()},
-        "by_status": {
-            str(status): {
-                "n": count,
-                "median_ms": to_ms(middle),
-                "goes_with": companion_document(summary.companions.get(status)),
-            }
-            for status, (count, middle) in summary.statuses.items()
-        },
+        "statuses": {str(status): count for status, count in summary.statuses.items()},
         **{f"{key}_ms": distribution_document(each) for key, each in summary.distributions.items()},
         **summary.beside,
         "slow": list(map(slow_document, summary.slow)),
@@ -8056,8 +7961,6 @@ def event_document(event: SeriesEvent) -> dict[str, Any]:
         "run_number": event.run,
         "kind": event.kind,
         "text": event.text,
-        "target": None,
-        "side": None,
         **variant_fields(event.variant),
     }
 
@@ -8076,13 +7979,12 @@ def series_fields(report: Report) -> dict[str, Any]:
     if report.verdict:
         summary["slo"] = verdict_document(report.verdict, True)
     series = report.options.series
-    lookup = {"lookup_ms": to_ms(report.lookup_us)} if series.every_address else {}
     return {
         "count": None if series.duration else series.rounds,
         "duration_s": series.duration,
         "interval_s": series.interval,
         **report.probe,
-        **lookup,
+        "lookup_ms": to_ms(report.lookup_us),
         **comparison_fields(report),
         "summary": summary,
         "statistics": [statistics_document(each) for each in report.summaries],
@@ -8109,15 +8011,12 @@ def json_document(report: Report) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------------
 # 25b. Documents, HAR 1.2: a page a run, an entry a step.
 def har_page(run: Run) -> dict[str, Any]:
-    first, last = run.steps[0], run.steps[-1]
-    # The steps' starts are by the clock on the wall, which may have been set back in between.
-    before = (last.started_at - first.started_at) // datetime.timedelta(microseconds=1)
-    loaded = max(sum(step.timing.total for step in run.steps), before + last.timing.total) / 1000
+    first = run.steps[0]
     return {
         "startedDateTime": instant_text(first.started_at),
         "id": f"page_{run.turn.number}",
         "title": first.url,
-        "pageTimings": {"onContentLoad": -1, "onLoad": loaded},
+        "pageTimings": {"onContentLoad": -1, "onLoad": (run.ended - run.started) // 1000 / 1000},
     }
 
 
@@ -8635,15 +8534,6 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Spans:
     return (name, Span(expiry, tone), Span(f" ({end:%Y-%m-%d})"))
 
 
-def chain_text(chain: Sequence[Certificate]) -> str:
-    """Name the certificates of a chain, then the issuer of the last one if it was not sent."""
-    names = [each.common_name or each.subject or "(no name)" for each in chain]
-    issuer = chain[-1].issuer
-    if issuer and issuer not in [each.subject for each in chain]:
-        names.append(f"{issuer} (not sent)")
-    return " ← ".join(clip(name, MAX_FOREIGN) for name in names)
-
-
 def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[Row]:
     """Show the attempts to connect, unless the first one succeeded: all but one have an error."""
     if any(attempt.error for attempt in attempts):
@@ -8653,19 +8543,13 @@ def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[Row]:
 
 
 def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
-    version = (info.version or "").replace("v", " ")
-    agreed = Span("".join(f"{part}, " for part in (version, info.cipher) if part))
-    verdict = Span("NOT verified (-k)" if info.version else "the handshake failed", "bad")
-    if info.verified:
-        verdict = Span("verified with --cacert" if info.custom_ca else "verified", "good")
-    yield "TLS", (agreed, verdict)
-    if info.chain:
-        own, first = certificate_line(info.chain[0], now), info.first_to_end
-        if first and first != info.chain[0]:
-            own += (Span("; further up the chain "), *certificate_line(first, now))
-        yield "Certificate", own
-        if not info.version:
-            yield "Chain", chain_text(info.chain)
+    if info.version:
+        verdict = Span("NOT verified (-k)", "bad")
+        if info.verified:
+            verdict = Span("verified with --cacert" if info.custom_ca else "verified", "good")
+        yield "TLS", (Span(f"{info.version.replace('v', ' ')}, {info.cipher}, "), verdict)
+    if info.certificate:
+        yield "Certificate", certificate_line(info.certificate, now)
     if info.client_cert is not None:
         unsent = "not sent" if info.wanted else "not asked for"
         yield "Client cert", "sent" if info.client_cert else unsent
@@ -8704,7 +8588,7 @@ def network_rows(step: Step) -> Iterator[Row]:
         yield "From", f"{network.local_ip} (--interface {network.interface})"
     if network.rtt_us is not None:
         again = f", {plural(network.retransmits, 'retransmit')}" if network.retransmits else ""
-        yield "Path", f"round trip {network.rtt_us / 1000:.2f} ms{again}"
+        yield "Network", f"round trip {network.rtt_us / 1000:.2f} ms{again}"
 
 
 CACHE_FIELDS = ("cache-status", "cf-cache-status", "x-cache", "age", "via")
@@ -8724,18 +8608,12 @@ def claim_rows(step: Step, response: Response) -> Iterator[Row]:
         yield "Server says", words
 
 
-def response_rows(step: Step, include: bool) -> Iterator[Row]:
-    """Say what was sent and what came; `include` is that header fields are shown too."""
+def response_rows(step: Step, options: Options) -> Iterator[Row]:
+    """Say what was sent and what came."""
     response = step.response
     if step.request.body is not None and step.timing.send is not None:
-        whole, how, answered = step.evidence.sent_whole, "acknowledged", step.evidence.answered
-        spent = answered.since(step.evidence.sent, "busy_us") if answered else 0
-        spent = min(spent, step.timing.wait or 0)  # it is in ticks of the kernel
-        if spent <= step.timing.send:  # the kernel does not tell, or in ticks that are too long
-            spent, how = step.timing.send, "sent"
-        body = amount_text(len(step.request.body), None, spent if whole else None)
-        how = f"{how} in {time_text(spent, 2)} of the wait" if whole else "not sent whole in the wait"
-        yield "Request", f"body of {body}, {how}"
+        whole = "" if step.evidence.sent_whole else ", not sent whole"
+        yield "Request", f"body of {size_text(len(step.request.body))}{whole}"
     if response:
         body = amount_text(step.body_bytes, response.get("content-encoding"), step.timing.xfer)
         status = f"{response.status} {clip(response.reason)}".strip()
@@ -8747,9 +8625,10 @@ def response_rows(step: Step, include: bool) -> Iterator[Row]:
         yield "Response", ", ".join(filter(None, parts))
         location = response.get("location")
         if location is not None:
-            yield "Location", clip(location)
+            stops = response.status in REDIRECTS and not options.follow
+            yield "Location", clip(location) + (" (not followed: -L)" if stops else "")
         yield from claim_rows(step, response)
-        for header in header_list(response.headers) if include else ():
+        for header in header_list(response.headers) if options.include else ():
             yield "Header", (Span(f"{clip(header['name'])}: ", "strong"), Span(clip(header["value"])))
 
 
@@ -8767,6 +8646,7 @@ def why_rows(error: Failure, often: str = "") -> Iterator[Row]:
 
 
 COUNTED_TRIP_US = 1_000  # of shorter round trips the number is not told: computing takes as long
+LEAST_SPENT_US = 50
 
 
 def owners_text(shares: Sequence[Share], trip: int) -> str:
@@ -8779,9 +8659,9 @@ def owners_text(shares: Sequence[Share], trip: int) -> str:
 
 
 def spent_row(step: Step) -> Iterator[Row]:
-    """Say who owes the step's time, the most first; what is below a hundredth of it is left out."""
+    """Say who owes the step's time, the most first; a hundredth of it, and what reads 0.0, is left out."""
     groups = sorted(group_by(attrgetter("owners"), step.account).values(), key=owed, reverse=True)
-    shown = [alike for alike in groups if owed(alike) * 100 >= step.timing.total]
+    shown = [alike for alike in groups if owed(alike) >= max(LEAST_SPENT_US, step.timing.total / 100)]
     if shown:
         yield "Spent", ", ".join(owners_text(alike, step.evidence.trip) for alike in shown)
 
@@ -8794,9 +8674,6 @@ def cause_row(finding: Finding, often: str = "") -> Row:
 
 # ---------------------------------------------------------------------------------------------------------
 # 26b. Views of a run. The blocks of a step, of a chain and of its budgets.
-ALWAYS_DRAWN = ("Attempt", "Path")  # these are measured anew by every step
-
-
 def status_span(step: Step) -> Span:
     """Return the status of a step, in the tone of what it means."""
     tone = "good" if step.good else "bad"
@@ -8805,20 +8682,20 @@ def status_span(step: Step) -> Span:
     return Span(str(step.status or "ERROR"), tone)
 
 
-def step_rows(step: Step, before: Step | None, include: bool) -> list[Row]:
+def step_rows(step: Step, before: Step | None, options: Options) -> Iterator[Row]:
     """Show connection and response of a step; rows that say the same as one step before are only named."""
     rows = list(network_rows(step))
-    known = list(network_rows(before)) if before else []
-    same = [row for row in rows if row in known and row[0] not in ALWAYS_DRAWN]
-    named: list[Row] = [("As before", ", ".join(label for label, _ in same))] if same else []
-    new = (row for row in rows if row not in same)
-    return [*named, *new, *response_rows(step, include), *remark_rows(step)]
+    same = [row for row in network_rows(before) if row in rows] if before else []
+    if before and same:
+        yield "Same", f"as step {before.number}: {', '.join(label for label, _ in same)}"
+    yield from (row for row in rows if row not in same)
+    yield from (*response_rows(step, options), *remark_rows(step))
 
 
-def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Block]:
+def step_blocks(step: Step, before: Step | None, options: Options) -> Iterator[Block]:
     title = f"{step.request.method} {clip(step.url)} "
     yield (*row_of((f"Step {step.number}: ", title), "strong"), status_span(step))
-    yield Fields(step_rows(step, before, include))
+    yield Fields(step_rows(step, before, options))
     error, spent = step.error, ""
     if error is None or error.phase != PHASES[0]:
         yield waterfall_table(step)
@@ -8826,8 +8703,9 @@ def step_blocks(step: Step, before: Step | None, include: bool) -> Iterator[Bloc
         spent = f" after {time_text(step.timing.total, 2)}"
     failed: list[Row] = []
     if error:
-        kind = f" ({error.kind})" if error.kind != error.phase else ""
-        failed = [("Failed", Span(failed_where(error) + kind + spent, "bad")), *why_rows(error)]
+        kind = "" if error.kind == error.phase else f"{error.kind}, "
+        where = f"{failed_where(error)}{spent} ({kind}exit {ExitCode.NETWORK})"
+        failed = [("Failed", Span(where, "bad")), *why_rows(error)]
     yield Fields([*failed, *spent_row(step), *map(cause_row, step.findings[:SHOWN_FINDINGS])])
 
 
@@ -8847,13 +8725,12 @@ def chain_table(run: Run, width: int, secrets: Secrets) -> Table:
 
 
 def threshold_text(judgement: Judgement) -> str:
-    """Show a budget as it was written; of a relative one also what it comes to."""
-    text, allowance = f"{plain_number(judgement.threshold)}ms", judgement.allowance
+    """Show a budget; of a relative one what it comes to first."""
+    text, allowance = f"{judgement.key}≤{plain_number(judgement.threshold)}ms", judgement.allowance
     if allowance:
-        unit = "% of" if allowance.percent else "ms over"
-        [before], [allowed] = (plain_ms([ms * 1000]) for ms in (judgement.baseline, judgement.threshold))
-        text = f"+{plain_number(allowance.amount)} {unit} {before} ({allowed}ms)"
-    return f"{judgement.key}≤{text}"
+        unit = "%" if allowance.percent else "ms"
+        text += f" (+{plain_number(allowance.amount)}{unit} over {plain_number(judgement.baseline)}ms)"
+    return text
 
 
 def allowance_texts(verdict: Verdict, values: str) -> Iterator[str]:
@@ -8903,7 +8780,7 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
 def run_blocks(run: Run, options: Options, width: int) -> Iterator[Block]:
     """Show a single run: each step, then the chain."""
     for step, before in zip(run.steps, (None, *run.steps)):
-        yield from step_blocks(step, before, options.include)
+        yield from step_blocks(step, before, options)
     if len(run.steps) > 1:
         yield Span("Redirect Chain Summary", "strong")
         yield chain_table(run, width, options.secrets)
@@ -8943,7 +8820,7 @@ def series_title(summary: Summary, report: Report) -> str:
     if summary.failed:
         kinds = ", ".join(f"{count} {kind}" for kind, count in summary.errors.items())
         parts.append(f"{summary.failed} failed ({kinds})")
-    statuses = [f"status {status}: {count}" for status, (count, _) in summary.statuses.items()]
+    statuses = [f"status {status}: {count}" for status, count in summary.statuses.items()]
     parts += [list_first(statuses)] if statuses else []
     if report.late:
         parts.append(plural(report.late, "late start"))
@@ -9078,7 +8955,7 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
     yield Span(series_title(summary, report), "bad" if odd else "")
     used = summary.used
     if used:
-        yield Fields([*network_rows(used[-1]), *response_rows(used[-1], report.options.include)])
+        yield Fields([*network_rows(used[-1]), *response_rows(used[-1], report.options)])
         yield from spread_blocks(summary)
         yield Fields(over_time_rows(used if used[0].good else [], width))
     yield Fields(series_rows(summary, report))
@@ -9309,11 +9186,12 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
 # ---------------------------------------------------------------------------------------------------------
 # 27. Painters. Blocks -> a stream; they know nothing of HTTP. What is printed passes through `mask` and
 #     `visible` here.
-NARROWEST, WIDEST = 60, 120  # columns; a wider frame shows nothing more
+NARROWEST, WIDEST = 60, 120  # columns of a drawing
 INDENT = 2  # columns before what is folded: the other side's words do not begin a line
 
-# What rich calls the tones, with 256 colours and more. They can be read on black and on white: their contrast
-# is 4:1 or more (WCAG 2.1). No two phases in a row look alike to whoever cannot tell red from green.
+# What rich calls the tones. They can be read on black and on white: their contrast is 4:1 or more (WCAG 2.1).
+# No two phases in a row look alike to whoever cannot tell red from green. Terminals that say that they have
+# 16 colours know these too; the nearest of the 16 could not be read on each background.
 SHADES = {
     "dns": "color(30)",
     "connect": "color(63)",
@@ -9329,26 +9207,7 @@ SHADES = {
     "warn": "color(130)",
     "bad": "color(161)",
 }
-# With fewer colours, only those that can be read on usual backgrounds; "" is the terminal's own colour.
-COLOURS = {
-    **dict.fromkeys(SHADES, ""),
-    **dict.fromkeys(("ttfb", "total", "strong", "slow"), "bold"),
-    **dict.fromkeys(("tls", "warn"), "magenta"),
-    **dict.fromkeys(("xfer", "good"), "green"),
-    "dns": "cyan",
-    "bad": "red",
-}
-ASCII_FORMS = {
-    **dict(zip(LEVELS, " .:-=+*%#")),
-    "×": "x",
-    "←": "<-",
-    "−": "-",
-    "≤": "<=",
-    "…": "...",
-    "✓": "OK",
-    "✗": "X",
-    "•": "*",
-}
+ASCII_FORMS = {**dict(zip(LEVELS + "−•✗", " .:-=+*%#-*X")), "≤": "<=", "…": "...", "✓": "OK"}
 
 
 def terminal_width(stream: Any) -> int:
@@ -9360,9 +9219,9 @@ def terminal_width(stream: Any) -> int:
 
 
 def choose_width(stream: Any, environ: Mapping[str, str]) -> int:
-    """Return the columns to draw in: COLUMNS, else the terminal's, else 80; never fewer than 60."""
+    """Return the columns to draw in: COLUMNS, else the terminal's, else 80."""
     columns = parse_digits(environ.get("COLUMNS", ""), most=9999)
-    return max(NARROWEST, columns or terminal_width(stream))
+    return min(WIDEST, max(NARROWEST, columns or terminal_width(stream)))
 
 
 def fold(text: str, width: int) -> list[str]:
@@ -9386,7 +9245,6 @@ class Painter:
 
     def __init__(self, stream: Any, width: int, secrets: Secrets = NO_SECRETS) -> None:
         self._stream, self.width, self._secrets = stream, width, secrets
-        self.frame = min(width, WIDEST)
         self._encoding = getattr(stream, "encoding", None) or "ascii"
         self._ascii = not self._encoding.lower().startswith("utf")
         self._forms = str.maketrans(ASCII_FORMS if self._ascii else {})
@@ -9414,7 +9272,7 @@ class Painter:
         """Return how wide the columns of a table are, and its rows as text; a rule has none."""
         texts = [[self._printable(cell.draw(1)) for cell in row] for row in filter(None, table.rows)]
         widths = [max(map(len, column)) for column in zip(table.headings, *texts)]
-        left = self.frame - sum(widths) - self.gap * (len(widths) - 1) - self.edges
+        left = self.width - sum(widths) - self.gap * (len(widths) - 1) - self.edges
         if left < 0:
             texts_alone = [at for at, heading in enumerate(table.headings) if heading not in table.numbers]
             widest = max(texts_alone, key=widths.__getitem__)
@@ -9451,7 +9309,7 @@ class Painter:
                 )
 
     def _panel(self, panel: Panel) -> Any:
-        inner = self.frame - 4
+        inner = self.width - 4
         yield f"+- {self._printable(panel.title.text)} ".ljust(inner + 3, "-") + "+"
         for line in panel.lines:
             yield from (f"| {part.ljust(inner)} |" for part in self._line(line, inner))
@@ -9471,10 +9329,12 @@ class RichPainter(Painter):
         # draws never sees the stream, since at a closed pipe rich would end the process: another one tells
         # the colours.
         console = partial(optional("rich.console").Console, width=width, height=25, force_jupyter=False)
-        colours = None if environ.get("NO_COLOR") else console(file=stream).color_system
-        theme = optional("rich.theme").Theme(COLOURS if colours == "standard" else SHADES)
+        colours = not environ.get("NO_COLOR") and console(file=stream).color_system and "256"
+        theme = optional("rich.theme").Theme(SHADES)
         as_it_is = dict.fromkeys(("markup", "emoji", "highlight", "legacy_windows", "no_color"), False)
-        self._console: Any = console(file=io.StringIO(), color_system=colours, theme=theme, **as_it_is)
+        self._console: Any = console(
+            file=io.StringIO(), color_system=colours or None, theme=theme, **as_it_is
+        )
         box = optional("rich.box")
         self._box = box.ASCII2 if self._ascii else box.ROUNDED
 
@@ -9517,7 +9377,7 @@ class RichPainter(Painter):
         lines = optional("rich.text").Text("\n").join(map(self._text, panel.lines))
         title, tone = self._text(panel.title), panel.title.tone
         make = optional("rich.panel").Panel
-        return make(lines, self._box, title=title, title_align="left", border_style=tone, width=self.frame)
+        return make(lines, self._box, title=title, title_align="left", border_style=tone, width=self.width)
 
 
 @cache
@@ -9544,7 +9404,6 @@ def choose_painter(stream: Any, environ: Mapping[str, str], secrets: Secrets = N
 # ---------------------------------------------------------------------------------------------------------
 # 28a. Main, what is outside: signals, standard streams, files. Nothing else is written to.
 ECHO = 0.03  # seconds in which a second signal does not count: timeout(1) sends each signal twice
-UNFINISHED: list[Callable[[], object]] = []  # what to call before a signal ends the process
 
 
 class Interruption:
@@ -9556,21 +9415,19 @@ class Interruption:
     def __init__(self) -> None:
         self.sums_up = False  # there are results to report first
         self.signal: int | None = None  # the first that came
+        self.undo: Callable[[], object] = lambda: None  # to be called before the end
         self._at = 0.0  # when (time.monotonic)
         self._ending = False
 
     def come(self, number: int, _: object) -> None:  # at SIGINT, SIGTERM and SIGHUP
         if self.sums_up and not self.signal:
             self.signal, self._at = number, time.monotonic()
-            return
-        if self._ending or (number == self.signal and time.monotonic() - self._at < ECHO):
-            return
-        self._ending = True
-        try:
-            for undo in UNFINISHED:
-                undo()
-        finally:
-            os._exit(128 + (self.signal or number))
+        elif not (self._ending or (number == self.signal and time.monotonic() - self._at < ECHO)):
+            self._ending = True
+            try:
+                self.undo()
+            finally:
+                os._exit(128 + (self.signal or number))
 
 
 INTERRUPTION = Interruption()
@@ -9598,41 +9455,39 @@ class StatusLine:
         terminal = stream is not None and stream.isatty() and environ.get("TERM", "dumb") != "dumb"
         self.stream: Any = stream if terminal else None
         self._shown = False
-        self.width = terminal_width(stream) - 1
         self._drawn = time.monotonic()
 
-    @property
-    def ready(self) -> bool:
-        """Tell whether there is a terminal, and it is time for a new text: a few times a second at most."""
-        return self.stream is not None and time.monotonic() - self._drawn > PAUSE
-
-    def draw(self, text: str) -> None:
-        self._shown, self._drawn = True, time.monotonic()
-        self._write("\r" + text[: self.width] + "\x1b[K")
+    def draw(self, text: Callable[[], str]) -> None:
+        """Draw the text of now, a few times a second at most."""
+        if self.stream is not None and time.monotonic() - self._drawn > PAUSE:
+            self._shown, self._drawn = True, time.monotonic()
+            self._write("\r" + text()[: terminal_width(self.stream) - 1] + "\x1b[K")
 
     def clear(self) -> None:
         if self._shown:
-            self._write("\r\x1b[K")
             self._shown = False
+            self._write("\r\x1b[K")
 
     def _write(self, text: str) -> None:
         if not write_at_once(self.stream, text):
             self.stream, self._shown = None, False
 
 
-def print_aside(text: str) -> None:
-    """Print on stderr, if it is still open."""
-    if sys.stderr is None:  # print(file=None) would mean stdout
-        return
+def say(message: str, secrets: Secrets = NO_SECRETS, speaker: str = "httphases: ") -> None:
+    """Print one line on stderr, if it is still open."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        if sys.stderr is not None:  # print(file=None) would mean stdout
+            print(speaker + visible(secrets.mask(message)), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         pass
 
 
-def say(message: str, secrets: Secrets = NO_SECRETS, speaker: str = "httphases: ") -> None:
-    """Print one line on stderr."""
-    print_aside(speaker + visible(secrets.mask(message)))
+def is_same_place(one: Any, other: Any) -> bool:
+    """Tell whether two streams lead to the same file, pipe or terminal."""
+    try:
+        return os.path.sameopenfile(one.fileno(), other.fileno())
+    except (AttributeError, OSError, ValueError):  # one is closed
+        return False
 
 
 def warn(options: Options, *messages: str) -> None:
@@ -9647,10 +9502,7 @@ def try_to_write(what: str, write: Callable[[], object]) -> bool:
     except BrokenPipeError:
         pass
     except (OSError, ValueError, MemoryError) as error:
-        reason = (
-            "there is no such folder or device" if isinstance(error, FileNotFoundError) else reason_of(error)
-        )
-        say(f"error: cannot write {what}: {reason}")
+        say(f"error: cannot write {what}: {reason_of(error)}")
         return False
     return True
 
@@ -9681,7 +9533,7 @@ def write_report(report: Report, stream: Any) -> None:
         stream.write(lines_text(lines, options))
     if draws(options):
         painter = choose_painter(stream, options.environ, options.secrets)
-        painter.paint(report_blocks(report, painter.frame))
+        painter.paint(report_blocks(report, painter.width))
 
 
 def replace_file(path: str, data: Iterable[bytes]) -> None:
@@ -9692,23 +9544,17 @@ def replace_file(path: str, data: Iterable[bytes]) -> None:
         os.close(os.open(path, os.O_WRONLY))  # it may be protected where its folder is not
     name = f".httphases-{os.getpid()}-{os.urandom(4).hex()}.tmp"
     temporary = os.path.join(os.path.dirname(path), name)
-
-    def undo() -> None:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass
-
-    UNFINISHED.append(undo)
+    INTERRUPTION.undo = partial(os.unlink, temporary)
     try:
         with open(temporary, "xb") as file:
             file.writelines(data)
         os.replace(temporary, path)
     except BaseException:
-        undo()
+        if os.path.exists(temporary):
+            os.unlink(temporary)
         raise
     finally:
-        UNFINISHED.remove(undo)
+        INTERRUPTION.undo = lambda: None
 
 
 def write_file(path: str, data: Iterable[bytes]) -> None:
@@ -9739,13 +9585,10 @@ EXPORTS: dict[str, Callable[[Report], Iterable[bytes]]] = {
 }
 
 
-def say_errors(run: Run, options: Options) -> None:
-    """Say why steps failed, where the report does not."""
-    for step in run.steps if options.style in ("metrics", "silent") else ():
-        if step.error:
-            # In lower case, but for a side, which is a capital.
-            title = step_title(step, options.series.single).replace("Run", "run").replace("Step", "step")
-            say(f"error: {title}: {step.error.message.rstrip('.')}. {step.error.hint}", options.secrets)
+def write_export(option: str, report: Report) -> bool:
+    """Write a file that was asked for; tell whether that worked."""
+    path = report.options.exports[option]
+    return try_to_write(f"{option} '{path}'", lambda: write_file(path, EXPORTS[option](report)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9753,23 +9596,21 @@ def say_errors(run: Run, options: Options) -> None:
 LEAD = 20_000_000  # ns before its start that a run is prepared: earlier, what is warmed up would grow cold
 SLICE = 0.05  # seconds from one look at whether the series is still wanted to the next
 SWEEP = 100  # runs from one full collection of garbage, which takes some ms, to the next
-MAX_TOLD = 100  # changes that are told as they come
 
 
 class LiveReport:
     """What is printed during a series: its lines; on a terminal what has changed, and what is under way."""
 
     def __init__(self, report: Report) -> None:
-        self._report, options = report, report.options
-        self._options, self._silent = options, options.style == "silent"
-        self.status = StatusLine(None if self._silent else sys.stderr, options.environ)
+        self._report, self._options = report, report.options
+        self._silent = self._options.style == "silent"
+        self.status = StatusLine(None if self._silent else sys.stderr, self._options.environ)
         # An export to stdout has it for itself, the report goes to stderr: if that is closed, no failure.
-        gives_way = any(path in STDOUT for path in options.exports.values())
-        self.stream: Any = sys.stderr if gives_way else sys.stdout
-        self._has_reader = not (gives_way and self.stream is None)
-        report.told = bool(self.stream and self.stream.isatty())
+        gives_way = any(path in STDOUT for path in self._options.exports.values())
+        self._stream: Any = sys.stderr if gives_way else sys.stdout
+        self._has_reader = not (gives_way and self._stream is None)
+        report.told = bool(self._stream and self._stream.isatty())
         self.whole = True  # all of it could be written so far
-        self._told = 0  # changes
         self.chain: Chain | None = None  # the newest run
 
     @property
@@ -9778,58 +9619,8 @@ class LiveReport:
         return bool(self._options.exports or self._has_reader) and not INTERRUPTION.signal
 
     def draw(self) -> None:
-        """Draw the status line."""
-        if self.status.ready:
-            self.status.draw(progress_text(self._report, self.chain))
-
-    def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
-        """Say why a run failed. Of a series print its lines, and on a terminal what has changed with it."""
-        self.status.clear()
-        say_errors(run, self._options)
-        if self._options.series.single:
-            return
-        if self._options.style == "waterfall":
-            self._print_lines(self._change_lines(events) if self._report.told else ())
-        elif not self._silent:
-            self._print_lines(run_lines(run, self._options))
-        if self._options.style == "compact":
-            self._print_lines(self._change_lines(events))
-        if self._options.style == "metrics" and sys.stderr and sys.stderr.isatty():
-            for line in self._change_lines(events):
-                say(line, self._options.secrets, "")
-
-    def _change_lines(self, events: Iterable[SeriesEvent]) -> Iterator[str]:
-        """Give a line for each of the first changes, and one that says that it is the last."""
-        for event in events:
-            self._told += 1
-            if self._told <= MAX_TOLD:
-                yield change_text(event)
-            elif self._told == MAX_TOLD + 1:
-                yield "further changes are only counted"
-
-    def _print_lines(self, lines: Iterable[str]) -> None:
-        text = lines_text(lines, self._options)
-        if text:
-            self.print(lambda: self.stream.write(text))
-
-    def print(self, write: Callable[[], object]) -> None:
-        """Write to the report, as long as that works and somebody reads it."""
-
-        def attempt() -> None:
-            try:
-                write_out(self.stream, write)
-            except BrokenPipeError:
-                self._has_reader = False
-
-        if self.whole and self._has_reader and not self._silent:
-            self.whole = try_to_write("the report", attempt)
-
-    def stop(self) -> None:
-        """Leave no status line when a signal ends the process; of the first run say where it was."""
-        self.status.clear()
-        where = stop_text(self.chain)
-        if where and not (self._report.runs or self._silent) and sys.stderr is not None:
-            write_at_once(sys.stderr, f"httphases: {where}\n")
+        """Say on a terminal what is under way."""
+        self.status.draw(lambda: progress_text(self._report, self.chain))
 
     def look(self, chain: Chain) -> None:
         """Say that a run is under way; raises Stopped when the series is to end."""
@@ -9837,6 +9628,63 @@ class LiveReport:
         self.draw()
         if INTERRUPTION.signal:
             raise Stopped
+
+    def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
+        """Say why a run failed. Of a series print its lines, and on a terminal what has changed with it."""
+        self.status.clear()
+        self._say_errors(run)
+        if self._options.series.single or self._silent:
+            return
+        changes = list(map(change_text, events))
+        if self._options.style == "waterfall":
+            self._print_lines(changes if self._report.told else ())
+        else:
+            self._print_lines(run_lines(run, self._options))
+        if self._options.style == "compact":
+            self._print_lines(changes)
+        elif self._options.style == "metrics" and sys.stderr and sys.stderr.isatty():
+            for line in changes:
+                say(line, self._options.secrets, "")
+
+    def _say_errors(self, run: Run) -> None:
+        """Say on stderr why steps failed, where nobody reads it in a report that is drawn."""
+        if self._options.style in ("waterfall", "compact") and is_same_place(self._stream, sys.stderr):
+            return
+        for step in run.steps:
+            if step.error:
+                # In lower case, but for a side, which is a capital.
+                title = step_title(step, self._options.series.single)
+                title = title.replace("Run", "run").replace("Step", "step")
+                why = f"{step.error.message.rstrip('.')}. {step.error.hint}"
+                say(f"error: {title}: {why}", self._options.secrets)
+
+    def _print_lines(self, lines: Iterable[str]) -> None:
+        self._print(lambda: self._stream.write(lines_text(lines, self._options)))
+
+    def _print(self, write: Callable[[], object]) -> None:
+        """Write to the report, as long as that works and somebody reads it."""
+
+        def attempt() -> None:
+            self._has_reader = False
+            write_out(self._stream, write)
+            self._has_reader = True
+
+        if self._has_reader and not self._silent:
+            self.whole = try_to_write("the report", attempt)
+
+    def end(self) -> None:
+        """Print the report."""
+        for line in refusals(self._report) if self._silent else ():
+            say(line, self._options.secrets)
+        self._print(lambda: write_report(self._report, self._stream))
+        warn(self._options, *report_warnings(self._report))
+
+    def stop(self) -> None:
+        """Leave no status line when a signal ends the process; of the first run say where it was."""
+        self.status.clear()
+        where = stop_text(self.chain)
+        if where and not (self._report.runs or self._silent) and sys.stderr is not None:
+            write_at_once(sys.stderr, f"httphases: {where}\n")
 
 
 def each_start(rounds: int, report: Report, live: LiveReport) -> Iterator[tuple[int, int]]:
@@ -9870,7 +9718,7 @@ def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Seq
         return options.sides or [Variant(None, options)]
     addresses = options.series.addresses
     if not addresses:
-        run = measure(options, pool, live.look, LOOKUP)
+        run = Chain(options, pool, live.look, LOOKUP).measure()
         (step,) = run.steps
         if step.error:
             report.planned = 1
@@ -9904,7 +9752,7 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
         for variant in sorted(variants, key=lambda _: os.urandom(8)):
             turn = Turn(len(report.runs) + 1, number, variant.name, due)
             try:
-                run = measure(variant.options, pool, live.look, turn)
+                run = Chain(variant.options, pool, live.look, turn).measure()
             except Stopped:
                 where = stop_text(live.chain)
                 report.interrupted = f"{variant.name or 'the next'} was {where}" if where else ""
@@ -9918,45 +9766,23 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
                 gc.collect(2 if turn.number % SWEEP == 0 else 1)
 
 
-def write_export(option: str, report: Report, crashed: bool) -> bool:
-    """Write a file that was asked for; tell whether it was written, or was not to be."""
-    if crashed and option == "--prometheus":  # the age of the old one tells of it
-        return True
-    path = report.options.exports[option]
-    return try_to_write(f"{option} '{path}'", lambda: write_file(path, EXPORTS[option](report)))
-
-
 def run_series(options: Options, pool: ConnectionPool) -> int:
-    """Measure a series, of one run or many; report it, and return the exit code. Raises ToolError; and after
-    a report of what was measured before it, whatever crashed.
-    """
+    """Measure a series, of one run or many; report it, and return the exit code. Raises UsageError."""
     report = Report(options)
     live = LiveReport(report)
-    crash = None
     gc.freeze()
-    UNFINISHED.append(live.stop)
+    INTERRUPTION.undo = live.stop
     try:
         take_runs(pool, report, live)
-    except Exception as error:
-        if not report.runs:
-            raise
-        crash = error
     finally:
         live.status.clear()
-        UNFINISHED.remove(live.stop)
+        INTERRUPTION.undo = lambda: None
         pool.close()
         gc.unfreeze()
-    for line in refusals(report) if options.style == "silent" else ():
-        say(line, options.secrets)
-    live.print(lambda: write_report(report, live.stream))
-    warn(options, *report_warnings(report))
-    wrote = [write_export(option, report, crash is not None) for option in options.exports]
-    if crash:
-        raise crash
+    live.end()
+    written = [write_export(option, report) for option in options.exports]
     INTERRUPTION.sums_up = False  # from here on a signal ends it at once
-    if INTERRUPTION.signal:
-        return 128 + INTERRUPTION.signal
-    return report.exit_code(unwritten=not (all(wrote) and live.whole))
+    return 128 + INTERRUPTION.signal if INTERRUPTION.signal else report.exit_code(all(written) and live.whole)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9973,33 +9799,32 @@ def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store:
     if draws(options):
         has_rich()
     pool = ConnectionPool(contexts, options)
-    for number, side in enumerate(options.sides):  # so that a UsageError is raised now, not in a later run
-        try:
-            if side.options.request.url.secure:
-                pool.contexts(side.name).get(side.options.identity, ("http/1.1",))
-        except UsageError as error:
-            raise UsageError(f"--versus {number}: {error.message}" if number else error.message) from None
+    for side in options.sides:  # so that a UsageError is raised now, not in a later run
+        if side.options.request.url.secure:
+            pool.contexts(side.name).get(side.options.identity, ("http/1.1",))
     return run_series(options, pool)
 
 
-def usage_words(error: UsageError) -> str:
-    """Return what is wrong with the command line, without the credentials of URLs in it."""
-    return clip(mask_urls(error.message))
+def crash_text(error: BaseException) -> str:
+    """Name an internal error and the calls that led to it, the last one first. Its own words may hold a
+    credential.
+    """
+    calls: list[str] = []
+    call = error.__traceback__
+    while call:
+        calls.insert(0, f"{os.path.basename(call.tb_frame.f_code.co_filename)}:{call.tb_lineno}")
+        call = call.tb_next
+    return f"internal error: {type(error).__name__} at {list_first(calls, 20)}"
 
 
-def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
-    """Name an internal error and its place in one line; the traceback only when it is asked for."""
-    frame = error.__traceback__
-    while frame and frame.tb_next:
-        frame = frame.tb_next
-    where = f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else "?"
-    say(f"internal error: {type(error).__name__} at {where} (HTTPHASES_TRACEBACK=1 shows where it came from)")
-    if environ.get("HTTPHASES_TRACEBACK") == "1":
-        import traceback
-
-        calls = "".join(traceback.format_tb(error.__traceback__))
-        # Not the exception's own words: they may hold a credential.
-        print_aside(f"Traceback (most recent call last):\n{calls}{type(error).__name__}")
+def say_usage_error(error: UsageError, environ: Mapping[str, str]) -> None:
+    """Say what is wrong with the command line, without the credentials of URLs in it."""
+    words = clip(mask_urls(error.message))
+    if isinstance(error, SloError):  # in its panel, whatever the format of the report would have been
+        painter, panel = choose_painter(sys.stderr, environ), Panel(Span("SLO Error", "bad"), (words,))
+        try_to_write("the error", partial(write_out, sys.stderr, partial(painter.paint, [panel])))
+    else:
+        say(f"error: {words}")
 
 
 def main(argv: Sequence[str] | None = None, take_store: TakeStore = lambda: None) -> int:
@@ -10011,20 +9836,12 @@ def main(argv: Sequence[str] | None = None, take_store: TakeStore = lambda: None
         text = str(answer)
         write = partial(write_out, sys.stdout, lambda: sys.stdout.write(text))
         return ExitCode.OK if try_to_write("to standard output", write) else ExitCode.WRITE
-    except SloError as error:
-        # In its panel, whatever the format of the report would have been.
-        panel = Panel(Span("SLO Error", "bad"), (usage_words(error),))
-        painter = choose_painter(sys.stderr, environ)
-        try_to_write("the error", partial(write_out, sys.stderr, partial(painter.paint, [panel])))
-        return ExitCode.USAGE
     except UsageError as error:
-        say(f"error: {usage_words(error)}")
+        say_usage_error(error, environ)
         return ExitCode.USAGE
     except Exception as error:
-        if is_refused(error):
-            say(f"error: {reason_of(error)}. {REFUSED_HINT}")
-        else:
-            report_crash(error, environ)
+        refused = is_refused(error)
+        say(f"error: {reason_of(error)}. {REFUSED_HINT}" if refused else crash_text(error))
         return ExitCode.INTERNAL
 
 
@@ -10051,9 +9868,8 @@ def cli(take_store: TakeStore = lambda: None) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, INTERRUPTION.come)
-    if os.environ.get("HTTPHASES_TRACEBACK") != "1":
-        # It takes an argument and prints nothing. A function of our own might have no memory to run in.
-        sys.unraisablehook = callable
+    # It takes an argument and prints nothing. A function of our own might have no memory to run in.
+    sys.unraisablehook = callable
     claim_standard_streams()
     os._exit(main(None, take_store))
 

@@ -22,7 +22,7 @@ MOST_RUNS = 20
 """Of a longer series the schema is asked about the first and the last of these: a run takes 3 ms."""
 
 PHASES = ("dns", "connect", "tls", "wait", "xfer")
-CERTIFICATE_FIELDS = "cn issuer not_after days_left sha256".split()
+CERTIFICATE_FIELDS = "cn sans issuer serial sha256 not_before not_after days_left".split()
 MICROSECOND = Decimal("0.001")
 EDGE = 1.0
 """Milliseconds by which a time may fall short of the delay that made it: the instant of a byte is the
@@ -271,7 +271,7 @@ METRICS = re.compile(
     r" ttfb=(?P<ttfb>\d+\.\d{3}|-) total=(?P<total>\d+\.\d{3}|-)"
     r" status=(?P<status>\d+) bytes=(?P<bytes>\d+|-)"
     r" ip=(?P<ip>[0-9a-fA-F.:%\w]+|-) family=(?P<family>IPv4|IPv6|-) tls_version=(?P<tls_version>\S+)"
-    r" proxy=(?P<proxy>\S+)"
+    r" proxy=(?P<proxy>\S+) wait=(?P<wait>\d+\.\d{3}|-) xfer=(?P<xfer>\d+\.\d{3}|-)"
     r"(?: error=(?P<error>[a-z]+)| slo=(?P<slo>pass|fail)(?: slo_violations=(?P<slo_violations>[a-z,]+))?)?"
     r"(?(run) at=(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z))"
 )
@@ -280,12 +280,14 @@ COMPACT = re.compile(
     TITLE + r" (?P<step>\d+): (?P<status>\d{3}) (?P<method>[A-Z]+) (?P<url>\S+)"
     r" \| dns=(?P<dns>\d+\.\d)ms connect=(?P<connect>\d+\.\d)ms tls=(?P<tls>\d+\.\d)ms"
     r" ttfb=(?P<ttfb>\d+\.\d)ms total=(?P<total>\d+\.\d)ms \| (?P<size>\d+ B|\d+\.\d [KM]B)"
+    r" \| wait=(?P<wait>\d+\.\d)ms xfer=(?P<xfer>\d+\.\d)ms"
 )
 
 COMPACT_ERROR = re.compile(
     TITLE + r" (?P<step>\d+): ERROR (?P<method>[A-Z]+) (?P<url>\S+)"
     r" \| dns=(?P<dns>\d+\.\dms|-) connect=(?P<connect>\d+\.\dms|-) tls=(?P<tls>\d+\.\dms|-)"
     r" ttfb=(?P<ttfb>\d+\.\dms|-) total=(?P<total>\d+\.\dms) \| (?P<kind>[a-z]+): (?P<message>.+)"
+    r" \| wait=(?P<wait>\d+\.\dms|-) xfer=(?P<xfer>\d+\.\dms|-)"
 )
 
 

@@ -218,17 +218,6 @@ def test_of_several_addresses_events_stand_in_place_of_lines_and_name_them(run_t
     assert [(each["target"], each["side"]) for each in document["events"]] == [(broken, None)] * 2
 
 
-def test_the_first_changes_are_told_and_one_line_says_that_no_more_are(run_tool):
-    changing = {number: Reply(503) for number in range(2, 121, 2)}
-    with http_server(breaking(changing, Reply())) as server:
-        result = run_tool("--count", "120", "--interval", "0", server.url(), terminal="out", columns=100)
-    live, _, report = SGR.sub("", result.out).partition("Step 1:")
-    assert len(events_in(live)) == 100
-    assert live.count("further changes are only counted") == 1
-    rows = re.search(r" Not good 60 of 120 runs: run (.*?)…", flat(report))[1]
-    assert rows == "2, 4, 6, 8, 10, 12, 14, 16, "
-
-
 # --- real changes of real servers -----------------------------------------------------------------
 
 

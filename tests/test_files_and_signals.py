@@ -72,7 +72,7 @@ def test_a_file_system_that_knows_no_modes_and_owners_takes_every_export(
 
 
 UNWRITABLE = {
-    "missing/x": "there is no such folder",
+    "missing/x": "No such file or directory",
     "folder": "Is a directory",
     "loop": "it is a symbolic link: name the file itself",
     "dangling": "it is a symbolic link: name the file itself",

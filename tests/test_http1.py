@@ -91,13 +91,16 @@ def test_headers_are_reported_in_order_with_repetition_and_a_blank_for_a_control
 
 def test_a_line_of_the_header_without_a_name_is_skipped_and_noted(call_tool):
     """Curl and browsers take such an answer: a program wrote a warning before its own fields."""
-    lines = ["X-A: 1", "PHP Warning:  no hunter2-hunter2 {0}", "\tin line 7", ": none", "X-B\t : 2"]
+    lines = ["X-A: 1", "PHP Warning:  no hunter2-hunter2 {0}", "\tin line 7", ": none", "Gr\xfc\xdfe: x"]
+    lines.append("X-B\t : 2")
     answer = OK + "\r\n".join([*lines, "Content-Length: 0"]) + "\r\n\r\n"
     result, step = measured(call_tool, answer, "-H", "Authorization: Bearer hunter2-hunter2")
     found = [header["name"] for header in step["response"]["headers"]]
     assert (result.code, found) == (0, ["X-A", "X-B", "Content-Length"])
-    note = "a header line without a name was skipped: 'PHP Warning: no *** {0}'"
+    note = "a header line without a usable name was skipped: 'PHP Warning: no *** {0}'"
     assert note in " ".join(result.err.split())
+    result, step = measured(call_tool, OK + "Gr\xfc\xdfe: x\r\nContent-Length: 0\r\n\r\n")
+    assert len(step["response"]["headers"]) == 1 and "was skipped: 'Gr" in " ".join(result.err.split())
 
     def script(peer):
         peer.read_request()
@@ -106,6 +109,22 @@ def test_a_line_of_the_header_without_a_name_is_skipped_and_noted(call_tool):
     with scripted(script) as server:
         result = call_tool("--compact", "--count", 12, "--interval", 0, server.url())
     assert result.err.count("was skipped: 'warning ") == 8, "what differs in each run is told eight times"
+
+
+def test_a_header_that_ends_with_the_connection_is_taken_and_noted(call_tool, tls, authority):
+    """As curl takes it: a line that was cut is left out. Over TLS close_notify proves that it was all."""
+    for rest in ("Server: x\r\n", "Server: x\r\nContent-Le"):
+        result, step = measured(call_tool, OK + rest)
+        assert (result.code, step["response"]["bytes"]) == (0, 0)
+        assert [header["name"] for header in step["response"]["headers"]] == ["Server"]
+        assert "the header ended with the connection, without a blank line" in " ".join(result.err.split())
+    trust = ("--cacert", authority.file)
+    for rest, message, settings in (
+        ("Content-Length: 5\r\n", "the body ended after 0 of 5 bytes", {}),
+        ("Server: x\r\n", "without close_notify", {"tls": tls}),
+    ):
+        result, step = measured(call_tool, OK + rest, *trust, **settings)
+        assert message in step["error"]["message"] and "without a blank line" in " ".join(result.err.split())
 
 
 def test_more_bytes_than_the_length_says_are_noted(call_tool):
@@ -168,6 +187,33 @@ def test_a_connection_that_switched_protocols_is_not_kept(call_tool):
 # --- what is sent ---------------------------------------------------------------------------------
 
 
+def test_a_method_that_brings_something_says_so_when_it_brings_nothing(call_tool):
+    """RFC 9110 section 8.6: a server may wait for a body, or refuse the request (411), without a length."""
+    given = ("-H", "content-length: 0")
+    for method, words, lengths in (
+        *((method, (), ["0"]) for method in ("POST", "PUT", "PATCH")),
+        *((method, (), []) for method in ("GET", "DELETE", "HEAD", "OPTIONS")),
+        ("POST", given, ["0"]),
+    ):
+        with http_server() as server:
+            assert call_tool("--compact", "-X", method, *words, server.url()).code == 0
+        [request] = server.requests
+        assert (request.values("Content-Length"), request.values("Content-Type")) == (lengths, [])
+
+
+def test_a_connection_that_http_1_0_keeps_is_kept(call_tool):
+    """Where it says so (RFC 9112 section 9.3)."""
+
+    def script(peer):
+        while peer.read_request():
+            peer.send("HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 2\r\n\r\nok")
+
+    with scripted(script) as server:
+        result = call_tool("--json", "-", "--count", "3", "--interval", "0", "--reuse", server.url())
+        assert (result.code, server.accepted) == (0, 1)
+    assert [run["steps"][0]["network"]["reused"] for run in result.json()["runs"]] == [False, True, True]
+
+
 @pytest.fixture
 def large(tmp_path):
     """A request body that no socket's buffers hold."""
@@ -186,9 +232,9 @@ def test_a_final_response_before_the_server_hangs_up_on_the_upload_is_the_respon
     for body, size in ((large[0], "19.1 MB"), ("x" * 300_000, "293.0 KB")):  # the second one is in buffers
         result, step = measured(call_tool, script, "-d", body)
         assert (result.code, step["response"]["status"]) == (0, 413)
-        assert f"body of {size}, not sent whole in the wait Response" in " ".join(result.err.split())
+        assert f"body of {size}, not sent whole Response" in " ".join(result.err.split())
     result, _ = measured(call_tool, lambda peer: peer.wait(60), "-m", 1, "-d", body)
-    assert f"body of {size}, not sent whole in the wait" in " ".join(result.err.split())
+    assert f"body of {size}, not sent whole" in " ".join(result.err.split())
 
 
 def test_an_upload_stops_at_an_answer_that_does_not_want_it(call_tool, tls, authority, large):

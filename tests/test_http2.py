@@ -85,8 +85,9 @@ def test_the_request_is_one_stream_with_its_fields_in_order(authority):
     fields = asked(authority, "-X", "PUT", *headers, "-H", "Host: b.test", path="/p?q").request()
     first = [(":method", "PUT"), (":scheme", "https"), (":authority", "b.test"), (":path", "/p?q")]
     assert fields[:4] == first
-    assert [name for name, _ in fields[4:]] == ["user-agent", "accept", "x-b", "x-a", "x-b"]
+    assert [name for name, _ in fields[4:]] == ["user-agent", "accept", "content-length", "x-b", "x-a", "x-b"]
     assert dict(fields)["user-agent"] == f"httphases/{tool.__version__}"
+    assert ("content-length", "0") in asked(authority, "-X", "POST").request()
 
 
 def test_the_client_forbids_push_and_opens_wide_windows(authority):
@@ -226,6 +227,22 @@ def test_a_stream_may_end_after_its_last_byte_on_a_kept_connection(call_tool, au
     result = drawn(call_tool, authority, script, "--reuse", "--count", "3", "--interval", "0.3")
     assert result.code == 0
     assert [run["steps"][0]["network"]["reused"] for run in result.json()["runs"]] == [False, True, True]
+
+
+def test_a_connection_that_is_closed_while_idle_has_the_reason_of_goaway(call_tool, authority):
+    """Servers say it, then close: what waits on a kept connection is read before the next request."""
+
+    def script(c):
+        c.read_request()
+        c.send(c.settings(), c.headers(), c.data(b"ok", end=True))
+        c.peer.wait(0.1)
+        c.send(c.goaway(1, 0, b"idle for too long"))
+        c.peer.end()
+
+    result = drawn(call_tool, authority, script, "--reuse", "--count", "2", "--interval", "0.3")
+    said = "the server closed the HTTP/2 connection (NO_ERROR: idle for too long)"
+    assert result.code == 0
+    assert result.json()["runs"][1]["steps"][0]["network"]["reuse_refused"] == said
 
 
 def test_h2_s_words_about_a_field_repeat_no_credential(authority):

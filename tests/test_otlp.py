@@ -222,7 +222,7 @@ def test_what_is_a_usage_error_and_repeats_no_secret(call_tool, server):
     for words in (["x", "--propagate", "-H", "TraceParent: 00-1-2-01"], [""]):
         check_usage_error(call_tool("--otlp", *words, server.url()))
     result = call_tool("--otlp", "http://me:hunter22@127.0.0.1:4318", server.url())
-    check_usage_error(result, "httphases -s -d @FILE")
+    check_usage_error(result, "--otlp takes a path before the URL")
     assert "hunter22" not in result.err
     env = {"OTEL_RESOURCE_ATTRIBUTES": "a=1,hunter22"}
     result = call_tool("--otlp", "-", server.url(), env=env)

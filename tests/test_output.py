@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from checks import flat, parse_compact
+from checks import flat, parse_compact, summaries
 from inside import tool
-from servers import Reply, http_server, redirect, refused_port
+from servers import Failing, Reply, http_server, redirect, refused_port, scripted
 
 ESCAPE = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")
 
@@ -39,6 +39,7 @@ def test_a_compact_report_is_one_line_a_step_and_nothing_else(call_tool, site):
         times = {key: float(line[key]) for key in ("dns", "connect", "tls", "ttfb", "total")}
         assert (times["dns"], times["tls"]) == (0, 0)
         assert 0 < times["ttfb"] <= times["total"]
+        assert float(line["wait"]) <= times["ttfb"] and float(line["xfer"]) < times["total"]
 
 
 def test_the_size_has_a_fitting_unit():
@@ -50,6 +51,9 @@ def test_a_failed_step_is_a_line_too(call_tool):
     with refused_port() as port:
         url = f"http://127.0.0.1:{port}/x"
         result = call_tool("--compact", "-X", "PUT", url)
+        [line] = call_tool("--metrics-only", url).metrics()
+    assert (line["status"], line["error"], line["ttfb"]) == ("0", "network", "-")
+    assert (line["wait"], line["xfer"]) == ("-", "-")
     fields = parse_compact(result.out.rstrip("\n"))
     assert (fields["kind"], fields["method"], fields["url"]) == ("network", "PUT", url)
     assert (fields["dns"], fields["ttfb"]) == ("0.0ms", "-")
@@ -76,20 +80,44 @@ def test_a_metrics_report_is_one_line_a_step_with_every_token(call_tool, site):
     for line in (first, second):
         assert (line["ip"], line["family"], line["proxy"]) == ("127.0.0.1", "IPv4", "direct")
         assert (line["tls_version"], line["tls"], line["dns"]) == ("-", "0.000", "0.000")
-        assert 0 < float(line["ttfb"]) <= float(line["total"])
+        times = {key: float(line[key]) for key in ("connect", "wait", "ttfb", "xfer", "total")}
+        assert times["connect"] + times["wait"] == pytest.approx(times["ttfb"], abs=1e-9)
+        assert times["ttfb"] + times["xfer"] == pytest.approx(times["total"], abs=1e-9)
 
 
-def test_the_reason_of_a_failed_step_stands_on_stderr_beside_the_metrics(call_tool):
+PLACES = ['"$@"', '"$@" 2>&1', '"$@" >out', '"$@" >out 2>&1']
+"""Where the streams of a run go, as a shell writes it."""
+
+
+@pytest.mark.parametrize("mode", ["-i", "--compact", "--metrics-only", "-s", "--json=-"])
+def test_the_reason_of_a_failed_step_stands_on_stderr_but_where_that_shows_the_report(
+    run_tool, tmp_path, mode
+):
     """For whoever reads a log: in one line why, and what to try, as JSON has them."""
+    (tmp_path / "out").touch()
     with refused_port() as port, http_server({"/": redirect(f"http://127.0.0.1:{port}/x")}) as server:
-        result = call_tool("--metrics-only", "-L", server.url())
-        document = call_tool("--json", "-", "-L", server.url()).json()
-    error = document["steps"][1]["error"]
-    first, line = result.metrics()
-    assert "error" not in first and result.out.endswith(" error=network\n")
-    assert (line["status"], line["error"], line["ttfb"]) == ("0", "network", "-")
-    assert result.err == f"httphases: error: step 2: {error['message']}. {error['hint']}\n"
-    assert "refused" in result.err
+        error = run_tool("-L", "--json", "-", server.url()).json()["steps"][1]["error"]
+        for place in PLACES:
+            result = run_tool("-L", mode, server.url(), within=["sh", "-c", place, "sh"], cwd=tmp_path)
+            told = result.out + result.err + (tmp_path / "out").read_text()
+            said = f"httphases: error: step 2: {error['message']}. {error['hint']}\n"
+            drawn_there = mode == "--json=-" or (mode in ("-i", "--compact") and "2>&1" in place)
+            assert (result.code, told.count(said)) == (75, not drawn_there), place
+            (tmp_path / "out").write_text("")
+        words = ("-L", "--count", 2, "--interval", 0, mode, server.url())
+        said = re.findall("error: run [12] step 2: .*refused", run_tool(*words).err)
+        assert len(said) == (mode != "--json=-") * 2
+
+
+def test_a_summary_of_runs_that_all_failed_says_why(call_tool):
+    with refused_port() as port:
+        for style in ("--compact", "--metrics-only"):
+            words = (style, "--count", "2", "--interval", "0", f"http://127.0.0.1:{port}/")
+            [summary] = summaries(call_tool(*words).out)
+            assert (summary["failed"], summary["error"]) == ("2", "network")
+    with scripted(Failing(2)) as server:  # one of three
+        result = call_tool("--compact", "--count", "3", "--interval", "0", server.url())
+    assert "error" not in summaries(result.out)[0]
 
 
 # --- the waterfall --------------------------------------------------------------------------------
@@ -115,10 +143,10 @@ def test_the_waterfall_has_everything_in_it(call_tool, site, tls, authority):
 
 @pytest.mark.needs("rich")
 def test_a_certificate_that_is_about_to_expire_stands_out(call_tool, authority):
-    """With sixteen colours: 32 is green, 35 magenta, 31 red."""
-    for days, colour in ((300, "32"), (30, "32"), (29, "35"), (7, "35"), (6, "31")):
+    """28 is green, 130 brown, 161 red."""
+    for days, colour in ((300, "28"), (30, "28"), (29, "130"), (7, "130"), (6, "161")):
         with http_server(tls=authority.context("127.0.0.1", days=(-1, days + 0.04))) as server:
             text = call_tool("-k", server.url(), env={"FORCE_COLOR": "1"}).out
         [before] = re.findall(rf"(.*)\b{days} days", text)
-        assert re.findall(r"\x1b\[(\d+)m", before)[-1] == colour, days
+        assert re.findall(r"\x1b\[38;5;(\d+)m", before)[-1] == colour, days
         assert ("! expires" in before) == (days < 7)

@@ -7,6 +7,7 @@ import contextlib
 import pytest
 
 from checks import check_usage_error, flat
+from conftest import PATIENCE
 from inside import failure, here, only_step, tool
 from paths import going_first
 from relays import relay_proxy, socks_request
@@ -190,7 +191,7 @@ def test_an_answer_that_came_before_a_reset_is_said_first_in_every_form(call_too
         text = flat(result.out + result.err)
         assert result.code == 75 and f"the answer was {status}, then connection " in text
         assert "look at its log" not in text
-        assert ("Give the proxy a user name" in text) is (through and style != ("--compact",))
+        assert ("Give the proxy a user name" in text) is through
 
 
 @pytest.mark.parametrize(
@@ -321,6 +322,66 @@ def test_a_socks_reply_is_a_refusal_in_its_own_words():
     with scripted(script) as proxy:
         result = here("-x", f"socks5://127.0.0.1:{proxy.port}", "http://localhost:1/")
     assert " socks5h for the name" in failure(result, "proxy", "connect")["error"]["hint"]
+
+
+# --- a yes, and then nothing ----------------------------------------------------------------------
+
+SILENT = [  # the road, the target's scheme, what follows the yes, how the message begins, the kind
+    ("http", "https", "end", "the connection was closed during the TLS handshake", "tls"),
+    ("http", "https", "reset", "connection reset by peer during the TLS handshake", "network"),
+    ("http", "https", "hold", "the TLS handshake was not finished within 1 s", "timeout"),
+    ("socks5", "https", "end", "the connection was closed during the TLS handshake", "tls"),
+    ("socks5", "https", "hold", "the TLS handshake was not finished within 1 s", "timeout"),
+    ("socks5", "http", "end", "the connection was closed without an answer", "protocol"),
+    ("socks5", "http", "reset", "connection reset by peer before any answer came", "network"),
+    ("socks5", "http", "hold", "no response came within 1 s", "timeout"),
+]
+
+
+@pytest.mark.parametrize(("end", "what"), [("end", "closed unexpectedly"), ("reset", "reset by peer")])
+def test_a_socks_proxy_that_hangs_up_over_the_target_may_not_have_reached_it(end, what):
+    """OpenSSH's -D does, when the target refuses: its greeting was answered, so it is such a proxy."""
+
+    def script(peer):
+        peer.read_exactly(3)
+        peer.send(b"\5\0")
+        peer.read_exactly(10)
+        peer.reset() if end == "reset" else peer.end()
+
+    with scripted(script) as server:
+        way = f"socks5://127.0.0.1:{server.port}"
+        error = failure(here("-x", way, "http://127.0.0.9/"), "proxy", "connect")["error"]
+    doubt = f"the proxy {way} accepted, and may not have reached the target"
+    assert error["message"] == f"connection {what} during the negotiation: {doubt}"
+    assert "SOCKS5 proxy" not in error["hint"]
+
+
+@pytest.mark.parametrize(("road", "scheme", "then", "begins", "kind"), SILENT)
+def test_a_proxy_that_accepts_may_not_have_reached_the_target(road, scheme, then, begins, kind):
+    """It says yes before it has tried, or is led to another proxy that does."""
+
+    def script(peer):
+        if road == "http":
+            peer.read_until(b"\r\n\r\n")
+            peer.send("HTTP/1.1 200 Connected\r\n\r\n")
+        else:
+            socks_request(peer)
+            peer.send(b"\5\0\0\1\x7f\0\0\1\0\x50")
+        peer.sock.recv(1)
+        if then == "hold":
+            peer.wait(PATIENCE)
+        elif then == "reset":
+            peer.reset()
+        else:
+            peer.sock.recv(65536)
+            peer.end()
+
+    with scripted(script) as server, going_first():
+        way = f"{road}://127.0.0.1:{server.port}"
+        error = failure(here("-m", "1", "-x", way, f"{scheme}://127.0.0.9/"), kind)["error"]
+    doubt = f"the proxy {way} accepted, and may not have reached the target"
+    assert error["message"] == f"{begins}: {doubt}"
+    assert "the proxy's log" in error["hint"] and "such a proxy" not in error["hint"]
 
 
 # --- the environment ------------------------------------------------------------------------------

@@ -18,8 +18,7 @@ jsonschema = pytest.importorskip(
 )
 
 OPTIONAL = {
-    "trace_id", "side", "sides", "comparisons", "baseline", "baseline_ms", "lookup_ms", "slo", "not_judged",
-    "certificate", "reused", "reuse_refused", "idle_ms",
+    "trace_id", "sides", "comparisons", "baseline", "baseline_ms", "slo", "not_judged", "certificate",
 }  # fmt: skip
 """Fields that an option brings; every other one is always there."""
 

@@ -367,14 +367,13 @@ def test_no_usage_error_repeats_a_secret(call_tool):
         result = call_tool("-m", "1", *map(with_secret, words))
         check_silent(result.out + result.err)
         assert result.code == 64, words
-        assert "=***" in result.err or "=PASS" not in words[0]
 
 
 # --- when something else goes wrong ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("function", ["json.dumps", "base64.b64encode"])
-def test_not_even_a_traceback_shows_a_secret(run_tool, tmp_path, server, function):
+def test_not_even_an_internal_error_shows_a_secret(run_tool, tmp_path, server, function):
     """A function of the standard library fails and tells all that it knows."""
     module = function.rpartition(".")[0]
     lines = (
@@ -383,11 +382,11 @@ def test_not_even_a_traceback_shows_a_secret(run_tool, tmp_path, server, functio
         f"{function} = broken",
     )
     (tmp_path / "sitecustomize.py").write_text("\n".join(lines))
-    env = {"PYTHONPATH": str(tmp_path), "HTTPHASES_TRACEBACK": "1"}
+    env = {"PYTHONPATH": str(tmp_path)}
     given = ("-H", f"X-Api-Key: {secret('key')}", "-x", PROXY.format(server.authority))
     result = run_tool(*given, "--json", "-", "https://a.test/", env=env)
     assert result.code == 70
-    assert "LookupError" in result.err and "Traceback" in result.err
+    assert "LookupError at sitecustomize.py:2, " in result.err
     check_silent(result.out + result.err)
 
 

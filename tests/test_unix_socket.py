@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import shutil
 import socket
@@ -15,7 +16,7 @@ import pytest
 
 from checks import check_usage_error
 from inside import failure, here, only_step
-from servers import Peer, Reply, Server, http_server, redirect, scripted
+from servers import Peer, Reply, Server, fill_queue, http_server, redirect, scripted
 
 
 @pytest.fixture
@@ -134,6 +135,16 @@ def test_where_no_service_is_a_failed_step_says_so(folder):
         ("file", "refused", ""),
     ):
         assert hint in fails(folder / path, words)["error"]["hint"]
+
+
+@pytest.mark.needs("linux")
+def test_a_service_that_takes_no_connection_has_a_full_queue(folder):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as busy, contextlib.ExitStack() as held:
+        busy.bind(str(folder / "busy"))
+        busy.listen(0)
+        fill_queue(busy, held)
+        error = fails(folder / "busy", "its queue of connections is full")["error"]
+    assert "unavailable" not in error["message"] and "takes none" in error["hint"]
 
 
 @pytest.mark.needs("root")

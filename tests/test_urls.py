@@ -83,6 +83,7 @@ PROXIES = {
     "http://p.test": ("http", "p.test", 80, None, None),
     "HTTPS://P.test": ("https", "p.test", 443, None, None),
     "socks5h://p.test/": ("socks5h", "p.test", 1080, None, None),
+    "socks://p.test:81/": ("socks5", "p.test", 81, None, None),
     "u:p@p.test:81": ("http", "p.test", 81, b"u", b"p"),
     "http://u@p.test": ("http", "p.test", 80, b"u", None),
     "http://u:@p.test": ("http", "p.test", 80, b"u", b""),
@@ -188,8 +189,9 @@ WEB_PLATFORM = """
     http:g                 /foo/g                 http:/g                /g
     https:/B.test/g        https://b.test/g       https:b.test           https://b.test/
     //b.test\\@c.test/      http://b.test/\\@c.test/ //b.test@c.test/     http://c.test/
+    ///b.test/g            http://b.test/g        /////b.test            http://b.test/
 """.split()
-"""The same from http://x/foo/bar, of the tests that browsers share; the last two rows are ours."""
+"""The same from http://x/foo/bar, of the tests that browsers share; the last three rows are ours."""
 
 
 def test_a_reference_is_resolved_as_the_examples_of_the_standards_are():
@@ -204,7 +206,7 @@ def test_bytes_of_a_location_that_are_no_utf_8_stay_as_they_are():
 
 
 NOWHERE = [
-    *(b"mailto:b.test", b"localhost:80/", b"///b.test/", b"\\/b.test/", b"\\\\b.test/", b"http:\\\\b.test/"),
+    *(b"mailto:b.test", b"localhost:80/", b"///", b"\\/b.test/", b"\\\\b.test/", b"http:\\\\b.test/"),
     *(b"/x\x00y", b"/x\ry", b"http://u:secret@b.test:x/", b"ftp://u:secret@b.test/"),
 ]
 
