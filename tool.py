@@ -819,7 +819,6 @@ class Resolver(NamedTuple):
     time_out_us: int = 5_000_000
     search: tuple[str, ...] = ()  # domains that are put behind a name
     ndots: int = 1  # a name with fewer dots is asked for behind them first
-    asks_both: bool = True  # for A and AAAA
 
 
 class Evidence(NamedTuple):
@@ -900,7 +899,6 @@ class Step(NamedTuple):
     body_bytes: int
     interim: tuple[int, ...]
     error: Failure | None
-    starved_us: int  # how long this process was kept from running
     evidence: Evidence
     span_id: str | None = None  # in the trace of its run
     expected: tuple[range, ...] = GOOD_STATUSES
@@ -1165,16 +1163,12 @@ def foreign(text: bytes | str) -> str:
     return clip(mask_urls(text[:MAX_FIELD]), MAX_FOREIGN)
 
 
-ENTITIES = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&nbsp;": " ", "&amp;": "&"}  # & is last
-
-
 def without_markup(text: str) -> str:
     """Return the text of a page of HTML or XML, without tags, scripts and styles."""
+    import html
+
     hidden = r"(?is)<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1[^>]*>|\Z)|<[a-z/!?][^>]*(?:>|\Z)"
-    text = re.sub(hidden, " ", text)
-    for entity, char in ENTITIES.items():
-        text = text.replace(entity, char)
-    return text
+    return html.unescape(re.sub(hidden, " ", text))
 
 
 def status_words(response: Response) -> str:
@@ -1312,12 +1306,7 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
         phase = key.partition(".")[0]
         keys = BUDGET_KEYS.get(phase, SLO_KEYS)
         if key not in keys:
-            # Our lines have total_p95, other tools p(95), avg and time_total.
-            like = re.sub("avg|mean|p50", "median", re.sub("[()<:]|^time_", "", key)).replace("_", ".")
-            like = f"total.{like}" if like in SLO_STATS else like
-            known = any(like in each for each in BUDGET_KEYS.values())
-            meant = f"; did you mean {like}={clip(amount, MAX_NAMED)}?" if known else ""
-            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(keys)}{meant}")
+            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(keys)}, or total.p95")
         if key in thresholds:
             raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
         thresholds[key] = parse_budget(key, amount)
@@ -1354,10 +1343,6 @@ def needed_values(rivals: int) -> int:
     Of so many `rivals`, each compared with the same side, any may miss in one of INTERVAL_RISK cases.
     """
     return (2 * INTERVAL_RISK * rivals - 1).bit_length()
-
-
-# Of so many values the largest is below the true percentile in at most one of twenty series.
-SURE_PERCENTILES = {"p90": 29, "p95": 59, "p99": 299}
 
 
 def check_statistics(budgets: Mapping[str, float | Allowance], count: int, reuse: bool, rivals: int) -> None:
@@ -2321,17 +2306,6 @@ def check_conflicts(args: SimpleNamespace) -> None:
             raise UsageError(f"{option} needs {' or '.join(needed)}{why}")
 
 
-def warn_of_statistics(options: Options) -> Iterator[str]:
-    """Warn of budgets for statistics that few runs tell too low."""
-    rounds = options.series.rounds
-    for key in options.thresholds:
-        statistic = key.partition(".")[2]
-        least = SURE_PERCENTILES.get(statistic, 0)
-        if rounds < least:
-            below = f"the {statistic} of {rounds} runs is usually below the true {statistic}"
-            yield f"--slo {key}: {below}: better take --count {least} or more"
-
-
 def check_options(args: SimpleNamespace, options: Options) -> Iterator[str]:
     """Warn of a request that may not be meant. Raise UsageError for what a proxy or a header excludes."""
     request, route = options.request, route_to(options.request.url, options)
@@ -2446,7 +2420,8 @@ def choose_options(args: SimpleNamespace, environ: Mapping[str, str]) -> Options
 # ---------------------------------------------------------------------------------------------------------
 # 9c. Sides. A side of --versus is the command line with the side's words after it.
 SIDE_GROUPS = ("request", "connection", "TLS")  # of OPTIONS: what sides may do differently
-OTHERS = [text.split()[0] for group in OPTIONS if group not in SIDE_GROUPS for text, *_ in OPTIONS[group]]
+FOR_ALL = ["-f", "--expect"]  # the options that are for all sides: these, and those of the other groups
+FOR_ALL += [text.split()[0] for group in OPTIONS if group not in SIDE_GROUPS for text, *_ in OPTIONS[group]]
 
 
 def parse_side(words: str) -> SimpleNamespace:
@@ -2459,7 +2434,7 @@ def parse_side(words: str) -> SimpleNamespace:
         raise UsageError("its words have a quote that is not closed, or end in a backslash") from None
     except Answered:
         raise UsageError("--help and --version stand alone") from None
-    for option in ("-f", "--expect", *OTHERS):
+    for option in FOR_ALL:
         if is_given(args, option):
             raise UsageError(f"{option} is for all sides: put it outside of the quotes")
     return args
@@ -2541,7 +2516,7 @@ def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width:
         options = choose_sides(args, options)
     read_local.cache_clear()
     secrets = find_secrets([side.options for side in options.sides] or [options])
-    return options._replace(secrets=secrets, warnings=(*options.warnings, *warn_of_statistics(options)))
+    return options._replace(secrets=secrets)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -3422,7 +3397,7 @@ def read_resolver(options: Options) -> Resolver | None:
     given = {name: int(value) for name, value in re.findall(r"\b(timeout|ndots):([0-9]{1,9})", settings)}
     time_out_us = max(1, min(given.get("timeout", 5), 30)) * 1_000_000
     search = tuple(domain.strip(".").lower() for domain in domains.split() if domain.strip("."))
-    return Resolver(servers, time_out_us, search, min(given.get("ndots", 1), 15), not options.family)
+    return Resolver(servers, time_out_us, search, min(given.get("ndots", 1), 15))
 
 
 def interleave(peers: list[Peer]) -> list[Peer]:
@@ -5826,7 +5801,6 @@ def finish(current: CurrentStep, options: Options) -> Step:
         body_bytes=history.received,
         interim=history.interim,
         error=Failure(error.kind, history.phase, error.message, error.hint) if error else None,
-        starved_us=sum(evidence.starved.values()),
         evidence=evidence,
         span_id=current.span_id,
         notes=notes,

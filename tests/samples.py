@@ -40,7 +40,6 @@ def sample(
         body_bytes=0,
         interim=(),
         error=error and tool.Failure(error, "wait", "no answer", "try again"),
-        starved_us=0,
         evidence=tool.Evidence(),
         turn=tool.Turn(run, run, variant=variant),
     )
