@@ -7466,6 +7466,11 @@ def verdict_tokens(verdict: Verdict) -> Iterator[str]:
         yield "slo_violations=" + ",".join(failed)
 
 
+def drawn_keys(step: Step) -> list[str]:
+    """Return the times that are shown of a step: without TLS there is none of it."""
+    return [key for key in SUMMARY_KEYS if key != "tls" or step.request.url.secure]
+
+
 def step_title(step: Step, single: bool) -> str:
     """Return what the line of a step begins with; in a series that is its run, and its address or side."""
     if single:
@@ -7692,24 +7697,10 @@ def certificate_document(certificate: Certificate, now: datetime.datetime) -> di
     }
 
 
-def tls_fields(info: TlsInfo, now: datetime.datetime) -> dict[str, Any]:
-    """Return what TLS agreed on. Without TLS all is null, except for the chain, which is empty."""
-    own = certificate_document(info.certificate or NO_CERTIFICATE, now)
-    return {
-        "alpn": info.alpn,
-        "tls_version": info.version and info.version.replace("v", " "),
-        "tls_cipher": info.cipher,
-        **{f"cert_{name}": value for name, value in own.items()},
-        "cert_chain": [certificate_document(each, now) for each in info.chain],  # its own first
-        "tls_verified": info.verified,
-        "tls_custom_ca": info.custom_ca,
-        "client_cert": info.client_cert,
-    }
-
-
 def network_document(step: Step) -> dict[str, Any]:
-    """Return how the server was reached, as far as it was."""
-    network, route = step.network, step.route
+    """Return how the server was reached, as far as it was, and what TLS agreed on."""
+    network, route, tls = step.network, step.route, step.network.tls
+    own = certificate_document(tls.certificate or NO_CERTIFICATE, step.started_at)
     return {
         "ip": network.ip,
         "ip_family": network.ip and family_of(network.ip),
@@ -7722,7 +7713,14 @@ def network_document(step: Step) -> dict[str, Any]:
             for attempt in network.attempts
         ],
         "http_version": step.response and step.response.http_version,
-        **tls_fields(network.tls, step.started_at),
+        "alpn": tls.alpn,
+        "tls_version": tls.version and tls.version.replace("v", " "),
+        "tls_cipher": tls.cipher,
+        **{f"cert_{name}": value for name, value in own.items()},
+        "cert_chain": [certificate_document(each, step.started_at) for each in tls.chain],
+        "tls_verified": tls.verified,
+        "tls_custom_ca": tls.custom_ca,
+        "client_cert": tls.client_cert,
         "proxy_url": route.proxy and route.proxy.shown,
         "proxy_source": route.source,
         "tcp_rtt_ms": to_ms(network.rtt_us),
@@ -7764,16 +7762,6 @@ def finding_document(finding: Finding) -> dict[str, Any]:
     }
 
 
-def share_document(share: Share) -> dict[str, Any]:
-    return {
-        "owner": share.owner,
-        "or": share.other,
-        "phase": share.phase,
-        "ms": share.us / 1000,
-        "certainty": share.certainty,
-    }
-
-
 def step_document(step: Step) -> dict[str, Any]:
     return {
         "step_number": step.number,
@@ -7788,7 +7776,10 @@ def step_document(step: Step) -> dict[str, Any]:
         "network": network_document(step),
         "response": response_document(step),
         "error": step.error and step.error._asdict(),
-        "account": list(map(share_document, step.account)),
+        "account": [
+            {"owner": owner, "or": other, "phase": phase, "ms": us / 1000, "certainty": certainty}
+            for owner, phase, us, certainty, other in step.account
+        ],
         "findings": list(map(finding_document, step.findings)),
     }
 
@@ -7851,22 +7842,18 @@ def distribution_document(distribution: Distribution) -> dict[str, Any]:
     return {**{name: to_ms(us) for name, us in distribution.stats.items()}, "median_ci95": interval}
 
 
-def pattern_document(pattern: Pattern | None) -> dict[str, Any] | None:
-    if pattern is None:
-        return None
-    if pattern.since:
-        return {"from_run": pattern.since.turn.number}
-    every = pattern.every_runs
-    return {"every_runs": every} if every else {"every_s": round(pattern.every_us / 1e6, 3)}
-
-
 def slow_document(slow: Slow) -> dict[str, Any]:
-    companion = slow.companion
+    pattern, companion = slow.pattern, slow.companion
     return {
         "runs": [step.turn.number for step in slow.runs],
         "median_ms": to_ms(median(times_of("total", slow.runs))),
         "others_ms": to_ms(median(times_of("total", slow.others))),
-        "pattern": pattern_document(slow.pattern),
+        "pattern": pattern
+        and {
+            "from_run": pattern.since and pattern.since.turn.number,
+            "every_runs": pattern.every_runs,
+            "every_s": round(pattern.every_us / 1e6, 3) or None,
+        },
         "goes_with": companion
         and {
             "name": companion.name,
@@ -8072,8 +8059,6 @@ def har_entry(step: Step) -> dict[str, Any]:
     }
     if step.network.peer:
         entry["serverIPAddress"] = step.network.peer.ip.partition("%")[0]
-    entry["_server_timing"] = [metric._asdict() for metric in metrics_of(step)]
-    entry["_findings"] = list(map(finding_document, step.findings))
     if step.error:
         entry["_error"] = f"{step.error.kind} ({step.error.phase}): {step.error.message}"
     return entry
@@ -8156,6 +8141,7 @@ FAMILIES = {  # name and HELP, which is the same in all files: Prometheus compla
     "tcp_retransmits": "Segments that the kernel sent again, and that had not arrived.",
     "cert_not_after_timestamp_seconds": "When the first of the server's certificates ends.",
     "success": "Whether no step failed and the last answer was good, in all runs.",
+    "error": "Runs that failed, by the kind of failure.",
     "elapsed_seconds": "Time of all steps together; of a series the median.",
     "slo_pass": "Whether the latency budgets were kept.",
     "last_run_timestamp_seconds": "When the last run ended.",
@@ -8186,34 +8172,37 @@ def in_seconds(us: float | None) -> float | None:
     return us and round(us) / 1_000_000
 
 
-def stats_in_metrics(key: str, summary: Summary, single: bool) -> dict[str, float | None]:
-    """Return the statistics of a key in seconds: of plain http no tls; of a single run that failed the times
-    that are known to their end: not the failed phase, not total.
+def known_times(step: Step) -> dict[str, float | None]:
+    """Return the times (us) of a single run that are known to their end: if it failed, not the failed phase,
+    not total.
     """
-    steps = [summary.newest] if single else summary.used
-    if key == "tls":
-        steps = [step for step in steps if step.request.url.secure]
-    whole = [each for each in steps if not (each.error and key in (each.error.phase, "total"))]
-    stats = measure_distribution(times_of(key, whole)).stats
-    return {name: in_seconds(value) for name, value in stats.items()}
+    failed = (step.error.phase, "total") if step.error else ()
+    return {key: us for key, us in step.timing._asdict().items() if key not in failed}
 
 
 def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
     """Give the gauges of a step. Some are of the last run alone, if it came to this step."""
-    single, newest = report.only_run is not None, summary.newest
+    newest, runs = summary.newest, report.by_variant[summary.variant]
     labels = {**variant_labels(summary.variant), "step": str(summary.number)}
-    stats = {key: stats_in_metrics(key, summary, single) for key in SUMMARY_KEYS}
-    for phase in PHASES:
-        yield "request_duration_seconds", {**labels, "phase": phase}, stats[phase]["median"]
-    for key, name in () if single else product(SUMMARY_KEYS, SLO_STATS):
-        yield "request_duration_stat_seconds", {**labels, "phase": key, "stat": name}, stats[key][name]
+    medians = known_times(newest) if report.only_run else {key: summary.stat(key) for key in STAT_KEYS}
+    for key in drawn_keys(newest):
+        named = {**labels, "phase": key}
+        if key in PHASES:
+            yield "request_duration_seconds", named, in_seconds(medians.get(key))
+        for name in () if report.only_run else SLO_STATS:
+            yield (
+                "request_duration_stat_seconds",
+                {**named, "stat": name},
+                in_seconds(summary.stat(key, name)),
+            )
+    alike = (step for run in runs for step in run.steps if step.number == summary.number)
     values = {
         "request_success": int(not (summary.failed or summary.bad_status)),
-        "request_ttfb_seconds": stats["ttfb"]["median"],
-        "request_elapsed_seconds": stats["total"]["median"],
-        "response_status_code": max(summary.statuses, default=None),
+        "request_ttfb_seconds": in_seconds(medians.get("ttfb")),
+        "request_elapsed_seconds": in_seconds(medians.get("total")),
+        "response_status_code": max((each.response.status for each in alike if each.response), default=None),
     }
-    if newest.turn == report.by_variant[summary.variant][-1].turn:
+    if newest.turn == runs[-1].turn:
         network = newest.network
         first = network.tls.first_to_end
         end = first and first.not_after
@@ -8231,6 +8220,8 @@ def chain_gauges(report: Report) -> Iterator[Gauge]:
         labels, verdict = variant_labels(variant), report.verdicts.get(variant)
         last = report.by_variant[variant][-1].steps[-1]
         yield "success", labels, int(not (whole.failed or whole.bad_status))
+        for kind, count in whole.errors.items():
+            yield "error", {**labels, "kind": kind}, count
         yield "elapsed_seconds", labels, in_seconds(whole.stat("total"))
         yield "slo_pass", labels, verdict and int(verdict.passed)
         yield "last_run_timestamp_seconds", labels, end_of(last).timestamp()
@@ -8311,7 +8302,6 @@ def step_attributes(step: Step, secrets: Secrets) -> dict[str, object]:
         "server.port": port,
         "http.request.resend_count": step.number - 1 or None,
         "error.type": error_type(step),
-        "httphases.step_number": step.number,
         "httphases.ttfb_ms": step.timing.ms("ttfb"),
         "network.peer.address": route.unix_socket or network.ip,
         "tls.protocol.version": tls.version and tls.version.replace("TLSv", ""),
@@ -8478,11 +8468,6 @@ def row_of(cells: Iterable[str], tone: str = "") -> Spans:
     return tuple(Span(cell, tone) for cell in cells)
 
 
-def drawn_keys(step: Step) -> list[str]:
-    """Return the times that are drawn of a step: without TLS there is none of it."""
-    return [key for key in SUMMARY_KEYS if key != "tls" or step.request.url.secure]
-
-
 def waterfall_table(step: Step) -> Table:
     """Lay the phases of a step out in time."""
     rows: list[Sequence[Cell]] = []
@@ -8509,11 +8494,12 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Spans:
 
 
 def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[Row]:
-    """Show the attempts to connect, unless the first one succeeded: all but one have an error."""
-    if any(attempt.error for attempt in attempts):
-        for attempt in attempts[:MOST_LISTED]:
-            words = f"{attempt.ip}: {attempt.error or 'connected'} after {attempt.duration_us / 1000:.2f} ms"
-            yield "Attempt", Span(words, "warn" if attempt.error else "")
+    """Show several attempts to connect: all but one have an error. Why a single one failed is said below."""
+    for ip, us, error in attempts[:MOST_LISTED] if attempts[1:] else ():
+        yield (
+            "Attempt",
+            Span(f"{ip}: {error or 'connected'} after {us / 1000:.2f} ms", "warn" if error else ""),
+        )
 
 
 def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
@@ -8650,10 +8636,7 @@ def cause_row(finding: Finding, often: str = "") -> Row:
 # 26b. Views of a run. The blocks of a step, of a chain and of its budgets.
 def status_span(step: Step) -> Span:
     """Return the status of a step, in the tone of what it means."""
-    tone = "good" if step.good else "bad"
-    if step.good and step.status in range(300, 400):
-        tone = "warn"
-    return Span(str(step.status or "ERROR"), tone)
+    return Span(str(step.status or "ERROR"), "good" if step.good else "bad")
 
 
 def step_rows(step: Step, before: Step | None, options: Options) -> Iterator[Row]:

@@ -160,6 +160,15 @@ def test_of_a_failure_neither_the_phase_under_way_nor_its_time_is_told(measured)
         metrics, _ = measured("--count", "2", "--interval", "0", f"http://127.0.0.1:{port}/", code=75)
     assert (metrics.durations(), metrics.value("elapsed_seconds")) == ({}, None)
     assert (metrics.value("runs"), metrics.value("runs_failed")) == (2, 2)
+    assert metrics.value("error", kind="network") == 2
+
+
+def test_of_an_answer_that_was_cut_the_status_is_told_and_the_kind_of_failure(measured):
+    with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")) as server:
+        metrics, _ = measured(server.url(), code=75)
+    assert (metrics.value("response_status_code"), metrics.value("success")) == (200, 0)
+    assert [sample.labels["kind"] for sample in metrics.all("error")] == ["protocol"]
+    assert metrics.value("error") == 1 and "xfer" not in metrics.durations()
 
 
 def test_the_steps_before_a_failure_are_told(measured):

@@ -142,7 +142,7 @@ def test_runs_between_which_none_is_good_make_no_rhythm():
     """Each second run was an error page, and from some run on all others were slow."""
     [slow] = tool.Summary(made([20_000] * 30 + [90_000] * 20)[::2]).slow
     assert [each.turn.number for each in slow.runs] == [*range(31, 50, 2)]
-    assert tool.pattern_document(slow.pattern) == {"from_run": 31}
+    assert slow.pattern.since.turn.number == 31
 
 
 @pytest.mark.parametrize("draw", TWO_CAUSES, ids=lambda draw: draw.__name__)
