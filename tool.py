@@ -2845,22 +2845,15 @@ def parse_tcp_info(info: bytes) -> Counters | None:
 
 # ---------------------------------------------------------------------------------------------------------
 # 11. Certificates. DER -> Certificate (X.690, RFC 5280): getpeercert() is empty for what was not verified.
-NAME_TYPES = {  # by object identifier in DER: 55 04 03 is 2.5.4.3 (RFC 4519 section 2)
-    bytes((0x55, 4, number)): name
-    for number, name in {3: "CN", 6: "C", 7: "L", 8: "ST", 10: "O", 11: "OU"}.items()
-}
-SUBJECT_ALT_NAME = b"\x55\x1d\x11"
+NAME_TYPES = {3: "CN", 6: "C", 7: "L", 8: "ST", 10: "O", 11: "OU"}  # 2.5.4.3 is CN (RFC 4519 section 2)
+SUBJECT_ALT_NAME = b"\x55\x1d\x11"  # 2.5.29.17
+EMPTY = b"\x30\x00"  # a sequence of nothing
 ADDRESS_FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}  # by the bytes of an address
 
 
-class Der(NamedTuple):
-    tag: int
-    content: bytes
-
-
-def parts_of(element: Der) -> list[Der]:
-    """Return the elements within an element; raises ValueError where they are no DER."""
-    data, at, parts = element.content, 0, []
+def parts_of(data: bytes) -> list[tuple[int, bytes]]:
+    """Return the tag and the content of each element; raises ValueError where they are no DER."""
+    at, parts = 0, []
     while at < len(data):
         tag, length = data[at : at + 2]
         at, size = at + 2, 1
@@ -2870,15 +2863,20 @@ def parts_of(element: Der) -> list[Der]:
             at += size
         if not 1 <= size <= 4 or at + length > len(data):
             raise ValueError("no DER")
-        parts.append(Der(tag, data[at : at + length]))
+        parts.append((tag, data[at : at + length]))
         at += length
     return parts
 
 
-def der_time(element: Der) -> datetime.datetime | None:
+def within(data: bytes) -> list[tuple[int, bytes]]:
+    """Return the elements within the first element."""
+    return parts_of(parts_of(data)[0][1])
+
+
+def der_time(tag: int, content: bytes) -> datetime.datetime | None:
     """Read UTCTime or GeneralizedTime (RFC 5280 section 4.1.2.5); None for what is neither."""
-    text = decode(element.content)
-    if element.tag == 0x17:
+    text = decode(content)
+    if tag == 0x17:
         text = f"19{text}" if text[:2] >= "50" else f"20{text}"
     found = re.fullmatch("([0-9]{4})" + 5 * "([0-9]{2})" + "Z", text)
     try:
@@ -2887,40 +2885,33 @@ def der_time(element: Der) -> datetime.datetime | None:
         return None
 
 
-def der_name(element: Der) -> list[tuple[str, str]]:
+def der_name(name: bytes) -> list[tuple[str, str]]:
     """Return the (type, value) pairs of a distinguished name, in order; unnamed types are left out."""
     pairs = []
-    for relative in parts_of(element):
-        for attribute in parts_of(relative):
-            kind, value = parts_of(attribute)[:2]
-            name = NAME_TYPES.get(kind.content)
-            text = decode(value.content)
-            if value.tag == 0x1E:  # BMPString (X.680 section 41), as old Windows CAs write it
-                text = value.content.decode("utf-16-be", "replace")
-            if name:
-                pairs.append((name, text))
+    for _, relative in parts_of(name):
+        for _, attribute in parts_of(relative):
+            (_, kind), (tag, value) = parts_of(attribute)[:2]
+            # BMPString (X.680 section 41), as old Windows CAs write it
+            text = value.decode("utf-16-be", "replace") if tag == 0x1E else decode(value)
+            if kind[:2] == b"\x55\x04" and kind[2] in NAME_TYPES:
+                pairs.append((NAME_TYPES[kind[2]], text))
     return pairs
 
 
-def name_text(name: Der) -> str:
+def name_text(pairs: Sequence[tuple[str, str]]) -> str:
     """Write a distinguished name, the last part first as RFC 4514 has it, but without its escapes."""
-    return ", ".join(f"{kind}={value}" for kind, value in reversed(der_name(name)))
+    return ", ".join(f"{kind}={value}" for kind, value in reversed(pairs))
 
 
-def alternative_names(extensions: Der) -> tuple[str, ...]:
-    """Return the DNS names, addresses, mail addresses and URIs of the first subjectAltName."""
-    for extension in parts_of(parts_of(extensions)[0]):
-        fields = parts_of(extension)
-        if fields[0].content != SUBJECT_ALT_NAME:
-            continue
-        names = []
-        for name in parts_of(parts_of(fields[-1])[0]):
-            if name.tag in (0x81, 0x82, 0x86):
-                names.append(name.content.decode("ascii", "backslashreplace"))
-            elif name.tag == 0x87 and len(name.content) in ADDRESS_FAMILIES:
-                names.append(socket.inet_ntop(ADDRESS_FAMILIES[len(name.content)], name.content))
-        return tuple(names)
-    return ()
+def alternative_names(extension: bytes) -> tuple[str, ...]:
+    """Return the DNS names, addresses, mail addresses and URIs of a subjectAltName."""
+    names = []
+    for tag, name in within(extension):
+        if tag in (0x81, 0x82, 0x86):
+            names.append(name.decode("ascii", "backslashreplace"))
+        elif tag == 0x87 and len(name) in ADDRESS_FAMILIES:
+            names.append(socket.inet_ntop(ADDRESS_FAMILIES[len(name)], name))
+    return tuple(names)
 
 
 @lru_cache(256)
@@ -2930,20 +2921,26 @@ def parse_certificate(der: bytes) -> Certificate:
 
     digest = hashlib.sha256(der).hexdigest()
     try:
-        fields = parts_of(parts_of(parts_of(Der(0, der))[0])[0])
+        fields = parts_of(within(der)[0][1])
         # 0xA0 is the version, which may be left out, as may 0xA3, the extensions.
-        serial, _, issuer, validity, subject, *others = (field for field in fields if field.tag != 0xA0)
-        begin, end = map(der_time, parts_of(validity))
-        extensions = [field for field in others if field.tag == 0xA3]
+        (_, serial), _, (_, issuer), (_, validity), (_, subject), *others = (
+            field for field in fields if field[0] != 0xA0
+        )
+        begin, end = (der_time(*moment) for moment in parts_of(validity))
+        extensions: dict[bytes, bytes] = {}  # by object identifier
+        for _, extension in within(dict(others).get(0xA3, EMPTY)):
+            (_, kind), *_, (_, value) = parts_of(extension)
+            extensions.setdefault(kind, value)
+        pairs = der_name(subject)
         return Certificate(
-            common_name=dict(der_name(subject)).get("CN"),  # the last one, if any
-            names=alternative_names(extensions[0]) if extensions else (),
-            issuer=name_text(issuer),
-            serial=serial.content.hex().upper().removeprefix("00") or "00",  # a zero before it is its sign
+            common_name=dict(pairs).get("CN"),  # the last one, if any
+            names=alternative_names(extensions.get(SUBJECT_ALT_NAME, EMPTY)),
+            issuer=name_text(der_name(issuer)),
+            serial=serial.hex().upper().removeprefix("00") or "00",  # a zero before it is its sign
             not_before=begin,
             not_after=end,
             sha256=digest,
-            subject=name_text(subject),
+            subject=name_text(pairs),
         )
     except (ValueError, IndexError):
         return NO_CERTIFICATE._replace(sha256=digest)
@@ -2952,7 +2949,6 @@ def parse_certificate(der: bytes) -> Certificate:
 # ---------------------------------------------------------------------------------------------------------
 # 12a. Failures. What errors mean, in plain words, with one thing to try: first the tables, then the functions
 #     that choose from them. The hop or the exchange that failed asks here.
-FORBIDDEN_HINT = "A firewall or policy of this machine forbids it: check its rules and routes."
 NOT_HERE_HINT = "--interface names no interface or address of this machine: `ip address` lists them."
 CONNECT_HINTS = {
     errno.ECONNREFUSED: "The machine answers, but nothing listens on that port (or a firewall rejects it): "
@@ -2960,8 +2956,7 @@ CONNECT_HINTS = {
     errno.EHOSTUNREACH: "No route there, or a router turned it away: check routing, firewalls and the host.",
     errno.ENETUNREACH: "This machine has no route to that network: check its own network configuration.",
     errno.ETIMEDOUT: "Packets vanish on the way: check the address, routing and firewalls.",
-    errno.EACCES: FORBIDDEN_HINT,
-    errno.EPERM: FORBIDDEN_HINT,
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "A firewall or policy of this machine forbids it."),
     errno.EADDRNOTAVAIL: "This machine has no free local port for it (`ss -tan` lists them; keep connections "
     "in use, or raise ip_local_port_range), or no address from which to go there.",
     errno.ENODEV: NOT_HERE_HINT,
@@ -3000,6 +2995,7 @@ INSECURE_HINT = "To see the timings all the same, use -k (on a trusted network o
 TOO_MANY_INTERIM = f"more than {MAX_INTERIM} interim (1xx) responses came before the answer"
 RAISE_M = "give it more time with -m."
 LOOKUP_HINT = "Check the resolver of this machine."
+FAMILY_HINT = "One family of addresses alone was asked for: by -4, -6, or an address after --interface."
 
 
 # By what was under way when the time of -m was over (`Stage.awaits`): what to say, and what to try.
@@ -3016,13 +3012,9 @@ STUCK = {
         "the proxy {proxy} did not connect to the target within {limit}",
         f"Look at the proxy's log; {RAISE_M}",
     ),
-    "proxy tls": (
-        "the TLS handshake with the proxy {proxy} was not finished within {limit}",
-        "The proxy accepts connections but no handshake: it is overloaded, or does not speak TLS.",
-    ),
     "tls": (
-        "the TLS handshake was not finished within {limit}",
-        "The server accepts connections but no handshake: it is overloaded, or does not speak TLS.",
+        "the TLS handshake{detail} was not finished within {limit}",
+        "Connections are accepted there but no handshake: it is overloaded, or does not speak TLS.",
     ),
     "upload": (
         "the request could not be sent whole within {limit}",
@@ -3057,12 +3049,6 @@ def doubt_proxy(found: NetworkError, proxy: str) -> NetworkError:
     return found
 
 
-def family_option(options: Options) -> str:
-    if options.interface and is_ip(options.interface, options.family):
-        return "--interface {}".format(options.interface.partition("%")[0])
-    return "-4" if options.family == socket.AF_INET else "-6"
-
-
 def explain_lookup(
     host: str, options: Options, error: socket.gaierror, took: float, resolver: Resolver
 ) -> NetworkError:
@@ -3081,9 +3067,8 @@ def explain_lookup(
             f"this machine: does systemd-resolved or dnsmasq run? `nslookup {host}` asks them{one}."
         )
     elif wanted and error.errno in (socket.EAI_NONAME, no_data, getattr(socket, "EAI_ADDRFAMILY", -9)):
-        option = family_option(options)
-        message = f"{host} has no {wanted} address, which {option} asks for, or no such name exists"
-        hint = f"Check the spelling, or leave out {option} to use whatever addresses it has."
+        message = f"{host} has no {wanted} address, or no such name exists"
+        hint = f"Check the spelling. {FAMILY_HINT}"
     elif error.errno == no_data:
         message = f"no address was found for {host}"
         hint = "The name servers know the name: check its A and AAAA records, and the spelling."
@@ -3114,8 +3099,6 @@ def not_http(line: bytes) -> NetworkError:
         hint = "Ask a port that speaks HTTP/1.1, or TLS with ALPN: HTTP/2 is measured over TLS alone."
     elif not line.strip():
         message, hint = "the answer begins with a blank line, where HTTP has its status line", BROKEN_SERVER
-    elif line.startswith(b"HTTP/"):
-        message, hint = f"the answer's status line is not as HTTP has it: '{foreign(line)}'", BROKEN_SERVER
     else:
         message = f"the answer does not start like HTTP: '{foreign(line)}'"
         hint = "Check that the port belongs to an HTTP server."
@@ -3375,7 +3358,7 @@ def literal_peer(literal: str, port: int) -> Peer:
     address, mark, zone = literal.partition("%")
     address = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address))
     try:
-        scope = int(zone or 0) if re.fullmatch("[0-9]{0,10}", zone) else socket.if_nametoindex(zone)
+        scope = int(zone or 0) if re.fullmatch("[0-9]{0,9}", zone) else socket.if_nametoindex(zone)
     except OSError:
         hint = "The zone after % is the name of a network interface: `ip link` lists them."
         message = f"{literal}: this machine has no interface '{foreign(zone)}'"
@@ -3500,9 +3483,7 @@ def resolve(host: str, port: int, options: Options, lookups: Lookups, log: Log) 
     """Return the addresses of a host; raises NetworkError of kind `dns`, and socket.gaierror."""
     literal = known_address(host, port, options)
     if literal and not is_ip(literal, options.family):
-        family, option = FAMILY_NAMES[options.family], family_option(options)
-        hint = f"It is an address of the other family: leave out {option}."
-        raise NetworkError("dns", f"{literal} is no {family} address, and {option} asks for one", hint)
+        raise NetworkError("dns", f"{literal} is no {FAMILY_NAMES[options.family]} address", FAMILY_HINT)
     if literal:
         return [literal_peer(literal, port)]
     try:
@@ -5259,7 +5240,8 @@ class Tls(Hop):
             if self.request.url.origin != setup.options.request.url.origin:
                 identity = None  # the client certificate is for the first URL's origin alone
         else:
-            self.awaits, self.place = "proxy tls", (proxy.host, proxy.port)
+            self.awaits, self.detail = "tls", f" with the proxy {proxy.shown}"
+            self.place = proxy.host, proxy.port
             identity, protocols = None, ("http/1.1",)
         self.proxy = proxy
         self.stream = TlsStream(setup.contexts.get(identity, protocols), server_name(self.place[0]))
