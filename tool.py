@@ -672,6 +672,11 @@ class Certificate(NamedTuple):
     not_after: datetime.datetime | None
     sha256: str | None  # of all of it (DER), in hexadecimal
     subject: str | None = None
+    own_key: bytes | None = None  # the identifiers of its key, and of its issuer's
+    issuer_key: bytes | None = None
+    is_ca: bool = False
+    path_length: int | None = None  # how many CAs there may be below this one
+    constraints: str = ""  # the names that this one may, or may not, issue for
 
     def days_left(self, now: datetime.datetime) -> int | None:
         """Return whole days until expiry; negative once it has expired."""
@@ -691,7 +696,7 @@ class TlsInfo(NamedTuple):
     custom_ca: bool | None = None
     chain: tuple[Certificate, ...] = ()  # as the server sent it, its own first
     first_to_end: Certificate | None = None  # of what verification went by, or else of all that came
-    client_cert: bool | None = None  # the client certificate was sent; None where none was given
+    client_cert: str | None = None  # what became of the client certificate; None where none was given
     wanted: bool = False  # the server asked for a client certificate
 
     @property
@@ -1749,11 +1754,11 @@ def read_ca_bundle(path: str | None, seconds: float) -> bytes | None:
     """Return the certificates of the PEM file of --cacert; raises UsageError when it has none."""
     if path is None:
         return None
-    certificate = rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----"
-    found = re.findall(certificate, read_local("--cacert", path, seconds))
+    title = rb"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----"  # the others are of OpenSSL's own, and old
+    found = re.findall(title + rb"([^-]+)-----END ", read_local("--cacert", path, seconds))
     if not found:
         raise UsageError(f"--cacert: '{path}' holds no certificate: expected a PEM file")
-    return b"\n".join(found)
+    return b"".join(b"-----BEGIN CERTIFICATE-----%b-----END CERTIFICATE-----\n" % each for each in found)
 
 
 def check_pem_path(option: str, path: str) -> str:
@@ -2846,7 +2851,8 @@ def parse_tcp_info(info: bytes) -> Counters | None:
 # ---------------------------------------------------------------------------------------------------------
 # 11. Certificates. DER -> Certificate (X.690, RFC 5280): getpeercert() is empty for what was not verified.
 NAME_TYPES = {3: "CN", 6: "C", 7: "L", 8: "ST", 10: "O", 11: "OU"}  # 2.5.4.3 is CN (RFC 4519 section 2)
-SUBJECT_ALT_NAME = b"\x55\x1d\x11"  # 2.5.29.17
+# Of extensions, in DER: 55 1d 0e is 2.5.29.14 (RFC 5280 section 4.2).
+OWN_KEY, ALT_NAMES, BASIC, CONSTRAINED, ISSUER_KEY = (b"\x55\x1d%c" % n for n in (14, 17, 19, 30, 35))
 EMPTY = b"\x30\x00"  # a sequence of nothing
 ADDRESS_FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}  # by the bytes of an address
 
@@ -2903,15 +2909,30 @@ def name_text(pairs: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{kind}={value}" for kind, value in reversed(pairs))
 
 
-def alternative_names(extension: bytes) -> tuple[str, ...]:
-    """Return the DNS names, addresses, mail addresses and URIs of a subjectAltName."""
+def general_names(elements: Iterable[tuple[int, bytes]]) -> tuple[str, ...]:
+    """Return the DNS names, addresses, mail addresses and URIs (RFC 5280 section 4.2.1.6)."""
     names = []
-    for tag, name in within(extension):
+    for tag, name in elements:
         if tag in (0x81, 0x82, 0x86):
             names.append(name.decode("ascii", "backslashreplace"))
         elif tag == 0x87 and len(name) in ADDRESS_FAMILIES:
             names.append(socket.inet_ntop(ADDRESS_FAMILIES[len(name)], name))
     return tuple(names)
+
+
+def constraints_text(extension: bytes) -> str:
+    """Say for which names a CA may issue (RFC 5280 section 4.2.1.10)."""
+    kinds = {0xA0: "only", 0xA1: "not"}
+    trees = (
+        (kinds[tag], [parts_of(tree)[0] for _, tree in parts_of(data)]) for tag, data in within(extension)
+    )
+    return "; ".join(f"{kind} {list_first(general_names(bases))}" for kind, bases in trees)
+
+
+def issued(one: Certificate, other: Certificate) -> bool:
+    """Tell whether one certificate issued another, by its name, and its key where both say which."""
+    keys = {one.own_key, other.issuer_key} - {None}
+    return bool(one.subject) and one.subject == other.issuer and len(keys) < 2
 
 
 @lru_cache(256)
@@ -2931,16 +2952,21 @@ def parse_certificate(der: bytes) -> Certificate:
         for _, extension in within(dict(others).get(0xA3, EMPTY)):
             (_, kind), *_, (_, value) = parts_of(extension)
             extensions.setdefault(kind, value)
-        pairs = der_name(subject)
+        pairs, basic = der_name(subject), dict(within(extensions.get(BASIC, EMPTY)))
         return Certificate(
             common_name=dict(pairs).get("CN"),  # the last one, if any
-            names=alternative_names(extensions.get(SUBJECT_ALT_NAME, EMPTY)),
+            names=general_names(within(extensions.get(ALT_NAMES, EMPTY))),
             issuer=name_text(der_name(issuer)),
             serial=serial.hex().upper().removeprefix("00") or "00",  # a zero before it is its sign
             not_before=begin,
             not_after=end,
             sha256=digest,
             subject=name_text(pairs),
+            own_key=parts_of(extensions[OWN_KEY])[0][1] if OWN_KEY in extensions else None,
+            issuer_key=dict(within(extensions.get(ISSUER_KEY, EMPTY))).get(0x80),
+            is_ca=1 in basic,
+            path_length=int.from_bytes(basic[2], "big") if 2 in basic else None,
+            constraints=constraints_text(extensions.get(CONSTRAINED, EMPTY)),
         )
     except (ValueError, IndexError):
         return NO_CERTIFICATE._replace(sha256=digest)
@@ -3034,7 +3060,7 @@ STUCK = {
 def explain_refusal(error: BaseException) -> NetworkError | None:
     """Say that a limit of this machine was met, or what is wrong with its variables; None where neither."""
     if isinstance(error, UsageError):
-        return NetworkError("tls", error.message, "Correct the variable, or name a CA bundle with --cacert.")
+        return NetworkError("tls", error.message, "Correct that variable of the environment, or its file.")
     return NetworkError("network", reason_of(error), REFUSED_HINT) if is_refused(error) else None
 
 
@@ -3090,13 +3116,16 @@ def own_machine(host: str, ip: str) -> str:
     return f"{clip(host)} is {ip}, this machine itself" if told else ""
 
 
-def not_http(line: bytes) -> NetworkError:
-    """Say what came in place of a status line of HTTP."""
+def not_http(line: bytes, secure: bool) -> NetworkError:
+    """Say what came in place of a status line of HTTP, `secure` over TLS."""
     if line[:2] in (b"\x15\x03", b"\x16\x03"):
         message, hint = "the server speaks TLS on this port, not plain HTTP", "Ask for https:// instead."
     elif re.match(rb"(?s)\x00..\x04.\x00{4}", line):  # an HTTP/2 SETTINGS frame
         message = "the server speaks HTTP/2 without TLS or ALPN on this port (gRPC, h2c), not HTTP/1.1"
         hint = "Ask a port that speaks HTTP/1.1, or TLS with ALPN: HTTP/2 is measured over TLS alone."
+        if secure:
+            message = "the server speaks HTTP/2 over TLS though ALPN did not agree on it (gRPC)"
+            hint = "HTTP/2 is measured where ALPN agrees on h2: turn that on at the server."
     elif not line.strip():
         message, hint = "the answer begins with a blank line, where HTTP has its status line", BROKEN_SERVER
     else:
@@ -3172,8 +3201,11 @@ CLIENT_CERT_HINTS = {  # by `TlsFailure.client_cert`
     "server asks for one with a key of that kind.",
 }
 # OpenSSL's verdicts on a chain are numbers: X509_V_ERR_*.
+WRONG_SIGNATURE, NOT_VALID_YET, EXPIRED, SELF_SIGNED, PATH_LENGTH = 7, 9, 10, 18, 25
+UNKNOWN_ISSUER, NO_CA, CONSTRAINTS, OTHER_NAME = (20, 21), (24, 79), (47, 48), (62, 64)
+NOT_TRUSTED = (WRONG_SIGNATURE, SELF_SIGNED, 19, *UNKNOWN_ISSUER)
 VERDICTS = {  # those whose words differ from version to version, or are hard to understand
-    18: "the certificate is self-signed",
+    SELF_SIGNED: "the certificate is self-signed",
     19: "the certificate's chain ends in a self-signed CA that is not trusted here",
     26: "the certificate is not meant for a server",
 }
@@ -3185,20 +3217,34 @@ class TlsFailure(NamedTuple):
 
     error: ssl.SSLError
     stream: TlsStream
-    chain: tuple[Certificate, ...]  # that the other side sent, its own first
     place: tuple[str, int]
     options: Options
     proxy: Proxy | None  # it is that one's
     client_cert: bool | None  # the client certificate was sent; None where none was given
 
     @property
-    def certificate(self) -> Certificate:
-        return next(iter(self.chain), NO_CERTIFICATE)
-
-    @property
     def code(self) -> int:
         """Return OpenSSL's verdict on the certificate, 0 where something else failed."""
         return getattr(self.error, "verify_code", 0)
+
+    @property
+    def chain(self) -> tuple[Certificate, ...]:
+        """Return what the other side sent, its own first."""
+        return tuple(map(parse_certificate, self.stream.tap.certificates))
+
+    @property
+    def known(self) -> tuple[Certificate, ...]:
+        """Return what was sent, and the CAs that are trusted here."""
+        return (*self.chain, *map(parse_certificate, self.stream.context.get_ca_certs(True)))
+
+    @property
+    def path(self) -> tuple[Certificate, ...]:
+        """Return the other side's certificate and those that issued it, by name and key, as far as known."""
+        path, known, above = [], self.known, self.chain[:1]
+        while above:
+            path.append(above[0])
+            above = tuple(each for each in known if issued(each, path[-1]) and each not in path)
+        return tuple(path)
 
 
 def has_trust_store() -> bool:
@@ -3220,6 +3266,12 @@ def expiry_text(end: datetime.datetime, now: datetime.datetime) -> str:
     return f"expired {in_days(end, now)} ago" if end < now else f"expires in {in_days(end, now)}"
 
 
+def has_expired(der: bytes) -> str:
+    """Say since when a certificate has expired, empty for one that has not, or for none."""
+    end, now = parse_certificate(der).not_after, wall_clock()
+    return expiry_text(end, now) if end and end < now else ""
+
+
 def certificate_name(certificate: Certificate) -> str:
     """Name a certificate: by its Common Name, else by its first alternative name."""
     if certificate.common_name:
@@ -3227,77 +3279,109 @@ def certificate_name(certificate: Certificate) -> str:
     return next(iter(certificate.names or ()), "no legible name")
 
 
-def validity_error(failure: TlsFailure) -> NetworkError:
-    """Say which certificate of the chain expired (10), or is not valid yet (9)."""
-    now, early = wall_clock(), failure.code == 9
+def validity_error(failure: TlsFailure) -> tuple[str, str]:
+    """Say which certificate has expired, or is not valid yet, and what to do."""
+    now, early = wall_clock(), failure.code == NOT_VALID_YET
     verdict, where = "is not valid yet" if early else "expired", "on the server"
     message = f"a certificate {verdict}"
-    moments = [(each, each.not_before if early else each.not_after) for each in failure.chain]
-    wrong = [(each, moment) for each, moment in moments if moment and (moment > now) == early]
-    if wrong:
-        (each, moment), *_ = wrong
-        days, field = in_days(moment, now), "notBefore" if early else "notAfter"
-        when = f"{verdict}, but will be in {days}" if early else f"{verdict} {days} ago"
-        message = f"the certificate {when}"
-        if each is not failure.certificate:
-            message = f"a certificate further up the chain {when}: {foreign(certificate_name(each))}"
-        message += f" ({field} {moment:{TO_THE_SECOND}})"
-    elif moments and all(moment for _, moment in moments):  # one that was not sent, but is trusted here
-        where = "in the trust store (package ca-certificates, or the file of --cacert)"
-        message = f"a CA certificate {where} {verdict}"
+    for each in (*failure.chain, *failure.path):
+        moment = each.not_before if early else each.not_after
+        if moment and (moment > now) == early:
+            days, field = in_days(moment, now), "notBefore" if early else "notAfter"
+            when = f"{verdict}, but will be in {days}" if early else f"{verdict} {days} ago"
+            message = f"the certificate {when}"
+            if each not in failure.chain:
+                where = "in the trust store (package ca-certificates, or the file of --cacert)"
+                message = f"a CA certificate {where} {when}: {foreign(certificate_name(each))}"
+            elif each != failure.chain[0]:
+                message = f"a certificate further up the chain {when}: {foreign(certificate_name(each))}"
+            message += f" ({field} {moment:{TO_THE_SECOND}})"
+            break
     then = "look at the certificate" if early else "renew the certificate"
-    hint = f"Check this machine's time, {now:{TO_THE_SECOND}}. If it is right, {then} {where}."
-    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
+    return message, f"Check this machine's time, {now:{TO_THE_SECOND}}. If it is right, {then} {where}."
 
 
-def name_error(failure: TlsFailure) -> NetworkError:
-    """Say for which names a certificate was issued."""
-    (host, port), certificate = failure.place, failure.certificate
-    names = certificate.names or (certificate.common_name or "no legible name",)
-    way = f", or give the server a certificate for {host}"
-    if is_ip(host) and failure.options.unix_socket is None:
-        url = f"-x https://NAME:{port}" if failure.proxy else f"https://NAME:{port}/"
-        way = f": {url} with --resolve NAME:{port}:{bracketed(host)}"
-    shown = foreign(list_first(names, 5))
-    message = f"the certificate was issued for {shown}, not {host}"
-    hint = f"Use one of its names in the URL{way}."
-    if not {host, "*." + host.partition(".")[2]}.isdisjoint(map(str.lower, names)):
+def is_for(certificate: Certificate, host: str) -> bool:
+    """Tell whether a certificate has the name of a host, be it where that does not count."""
+    names = map(str.lower, certificate.names or (certificate.common_name or "",))
+    return not {host, "*." + host.partition(".")[2]}.isdisjoint(names)
+
+
+def issuer_error(failure: TlsFailure) -> tuple[str, str]:
+    """Say that the issuer of a certificate is not trusted here, and how to name one that is."""
+    if failure.options.ca_bundle is None and not has_trust_store():
+        message = "this machine has no CA certificates, so no certificate can be verified"
+        return message, "Install the package ca-certificates, or pass a CA bundle with --cacert PATH."
+    own, path, code = next(iter(failure.chain), NO_CERTIFICATE), failure.path, failure.code
+    last = path[-1] if path else own
+    name, issuer = foreign(certificate_name(last)), f" ({foreign(last.issuer)})" if last.issuer else ""
+    hint = "Its issuer may be a private CA: name that with --cacert PATH."
+    if code == SELF_SIGNED:
+        hint = "It is its own issuer: if you trust it, name it with --cacert PATH."
+    if failure.options.ca_bundle is not None:
+        hint = f"The bundle given with --cacert does not hold the CA that issued it{issuer}."
+    if code in UNKNOWN_ISSUER and len(failure.chain) == 1:
+        hint = f"The server sent its own certificate alone: its intermediate may be missing there. {hint}"
+    elif code in UNKNOWN_ISSUER:
+        hint += " Or the server does not send all its intermediate certificates."
+    message = VERDICTS.get(code, f"the issuer of {name} is unknown{issuer}")
+    named_alike = any(each.subject == last.issuer and each not in path for each in failure.known)
+    if code == WRONG_SIGNATURE or named_alike:
+        shown = "" if code == WRONG_SIGNATURE else issuer
+        message = f"the issuer is unknown: the CA has the same name, but another key{shown}"
+        hint = "It was renewed perhaps: the server has to send, and this machine to trust, the right one."
+    elif code == SELF_SIGNED and len(path) > 1:
+        message = f"the certificate counts as self-signed: it has the name of its CA{issuer}"
+        hint = "Give the server a certificate with a subject of its own."
+    expired = has_expired(next(iter(failure.stream.tap.certificates), b""))
+    if expired:  # OpenSSL names the first fault alone
+        message += f"; besides, the certificate {expired}"
+    return message, hint
+
+
+def name_error(failure: TlsFailure) -> tuple[str, str]:
+    """Say for which names a certificate was issued, and how to ask for one of these."""
+    (host, port), certificate, options = failure.place, failure.chain[0], failure.options
+    shown = foreign(list_first(certificate.names or (certificate.common_name or "no legible name",), 5))
+    if is_for(certificate, host):
         message = f"the certificate has {shown} as its common name alone, and only subjectAltName counts"
         if certificate.names and is_ip(host):
             message = f"the certificate has {shown} as a DNS name, not as an IP address"
         elif certificate.names:
             rule = "a * stands for letters, digits and hyphens alone, before two labels or more"
             message = f"the certificate has {shown}, where {rule}"
-        hint = f"Give the server a certificate with {host} in its subjectAltName."
-    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
+        return message, f"Give the server a certificate with {host} in its subjectAltName."
+    message = f"the server has no certificate for {host}: it answered with its default, for {shown}"
+    if failure.code not in OTHER_NAME:
+        message += f"; besides, {issuer_error(failure)[0]}"
+    hint = f"Use one of its names in the URL, or give the server a certificate for {host}."
+    if is_ip(host) and options.unix_socket is None:
+        named = [] if failure.proxy else values_of(options.request.headers, "host")
+        name = decode(named[0]).partition(":")[0] if named else "NAME"
+        way = f"-x https://{name}:{port}" if failure.proxy else f"https://{name}:{port}/"
+        why = "-H Host is not told to TLS: use" if named else "Use one of its names in the URL:"
+        hint = f"{why} {way} with --resolve {name}:{port}:{bracketed(host)}."
+    return message, hint
 
 
-def issuer_error(failure: TlsFailure) -> NetworkError:
-    """Say that the issuer of a certificate is not trusted here, and how to name one that is."""
-    if failure.options.ca_bundle is None and not has_trust_store():
-        message = "this machine has no CA certificates, so no certificate can be verified"
-        hint = "Install the package ca-certificates, or pass a CA bundle with --cacert PATH."
-        return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
-    last = failure.certificate
-    for each in failure.chain[1:]:  # up to the last that the server's own leads to
-        if each.subject and each.subject == last.issuer:
-            last = each
-    issuer = f" ({foreign(last.issuer)})" if last.issuer else ""
-    hint = "Its issuer may be a private CA: name that with --cacert PATH."
-    if failure.code == 18:
-        hint = "It is its own issuer: if you trust it, name it with --cacert PATH."
-    if failure.options.ca_bundle is not None:
-        hint = f"The bundle given with --cacert does not hold the CA that issued it{issuer}."
-    if failure.code in (20, 21):
-        if len(failure.chain) == 1:
-            hint = f"The server sent its own certificate alone: its intermediate may be missing there. {hint}"
-        else:
-            hint += " Or the server does not send all its intermediate certificates."
-    unknown = f"the issuer of {foreign(certificate_name(last))} is unknown{issuer}"
-    message, end, now = VERDICTS.get(failure.code, unknown), failure.certificate.not_after, wall_clock()
-    if end and end < now:  # OpenSSL names the first fault alone
-        message += f"; besides, the certificate {expiry_text(end, now)}"
-    return NetworkError("tls", message, f"{hint} {INSECURE_HINT}")
+def rule_error(failure: TlsFailure) -> tuple[str, str]:
+    """Say which CA has issued a certificate against its own rules, or what else OpenSSL says."""
+    code, path, rule = failure.code, failure.path, ""
+    for below, (each, under) in enumerate(zip(path[1:], path)):
+        name = certificate_name(each)
+        if code in NO_CA and not each.is_ca:
+            rule = f"{name} is no CA, but has issued {certificate_name(under)}"
+        elif code == PATH_LENGTH and each.path_length is not None and each.path_length < below:
+            rule = f"{name} allows {each.path_length} CAs below it (path length), and there are {below}"
+        elif code in CONSTRAINTS and each.constraints:
+            rule = f"{name} may not issue for its names (name constraints: {each.constraints})"
+        if rule:
+            break
+    if code in NO_CA and path and not rule:  # the store lists CAs alone
+        rule = f"{path[-1].issuer} is no CA, but has issued {certificate_name(path[-1])}"
+    said = getattr(failure.error, "verify_message", "")
+    message = VERDICTS.get(code, f"the certificate was rejected: {foreign(rule) or said}")
+    return message, "Ask whoever issued it for one that keeps to the rules." if rule else ""
 
 
 def tls_reason(failure: TlsFailure) -> str:
@@ -3313,16 +3397,19 @@ def tls_reason(failure: TlsFailure) -> str:
 
 def alert_error(failure: TlsFailure) -> NetworkError:
     """Say what an error of OpenSSL means, or an alert of the other side, whose name stays beside it."""
-    reason, sent = tls_reason(failure), failure.client_cert
+    reason, tap, sent = tls_reason(failure), failure.stream.tap, failure.client_cert
     usual, alert = f"TLS failed: {reason.lower().replace('_', ' ')}", ""
     if reason == reason.lower():
         usual, alert = "the server broke off", f" (alert {reason})"
-    if reason == "handshake_failure" and "wanted" in failure.stream.tap.happened and not sent:
+    if reason == "handshake_failure" and tap.wanted and not sent:
         reason = "certificate_required"  # TLS 1.2 has no alert for it
     words, hint = TLS_FAILURES.get(reason, (usual, TLS_SETTINGS))
     # "certificate": also alerts that are not in the table, such as certificate_revoked.
     if not hint or "certificate" in reason or (sent and reason == "handshake_failure"):
         hint = CLIENT_CERT_HINTS[sent]
+        if has_expired(tap.own):
+            words = f"the certificate of --cert {has_expired(tap.own)}; {words}"
+            hint = "Renew that certificate."
     elif hint == OLD_SERVER and failure.options.insecure:
         hint = TLS_SETTINGS
     return NetworkError("tls", words + alert, hint)
@@ -3330,15 +3417,18 @@ def alert_error(failure: TlsFailure) -> NetworkError:
 
 def explain_tls(failure: TlsFailure) -> NetworkError:
     """Put a TLS failure in plain words, with a hint that fits it."""
-    if failure.code in (9, 10):
-        return validity_error(failure)
-    if failure.code in (62, 64):  # another name, another address
-        return name_error(failure)
-    if failure.code in (18, 19, 20, 21):
-        return issuer_error(failure)
-    if isinstance(failure.error, ssl.SSLCertVerificationError):
-        rejected = f"the certificate was rejected: {failure.error.verify_message}"
-        return NetworkError("tls", VERDICTS.get(failure.code, rejected), INSECURE_HINT)
+    code, own = failure.code, next(iter(failure.chain), NO_CERTIFICATE)
+    stranger = own.names is not None and not is_for(own, failure.place[0])
+    explain = rule_error
+    if code in (NOT_VALID_YET, EXPIRED):
+        explain = validity_error
+    elif code in OTHER_NAME or (code in NOT_TRUSTED and stranger):
+        explain = name_error
+    elif code in NOT_TRUSTED:
+        explain = issuer_error
+    if code:
+        message, hint = explain(failure)
+        return NetworkError("tls", message, f"{hint} {INSECURE_HINT}".lstrip())
     if failure.stream.stray and not failure.stream.established:
         where, who = f"http://{place_text(*failure.place)}", "it" if failure.proxy else "the server"
         ask = f"give it as -x {where}" if failure.proxy else f"ask for {where}/"
@@ -3726,14 +3816,15 @@ def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
 
 class HandshakeTap:
     """Watch the messages of a handshake for what OpenSSL forgets when it fails: the other side's
-    certificates, and whether one of ours was "wanted" and "sent", perhaps later (RFC 8446 section 4.6.2). It
-    does not know the stream: the context would keep that alive, with 20 KB of each run.
+    certificates, and whether one of ours was wanted and sent, perhaps later (RFC 8446 section 4.6.2). It does
+    not know the stream: the context would keep that alive, with 20 KB of each run.
     """
 
     def __init__(self, tls: ssl.SSLObject) -> None:
         self._tls = tls
-        self.happened: list[str] = []
-        self._certificates = (b"", 0)  # the message that held them, and the version of TLS
+        self.wanted = 0  # how often a certificate of ours was asked for
+        self.own = b""  # the one that was sent (DER)
+        self._certificates = (b"", 0)  # the message that held the other side's, and the version of TLS
 
     def __call__(
         self, tls: object, direction: str, version: int, content: int, kind: int, data: bytes
@@ -3742,10 +3833,10 @@ class HandshakeTap:
         if tls is not self._tls:
             return  # the steps of a run share a context, and a callback belongs to a context
         came = direction == "read"
-        if (content, kind, came) == (22, 11, False) and any(each_certificate(data, version)):  # our own
-            self.happened.append("sent")
+        if (content, kind, came) == (22, 11, False):
+            self.own = next(each_certificate(data, version), b"")
         elif (content, kind, came) == (22, 13, True):  # CertificateRequest
-            self.happened.append("wanted")
+            self.wanted += 1
         elif (content, kind, came) == (22, 11, True) and not self._certificates[0]:
             self._certificates = (bytes(data), version)  # parsed later: this runs in the timed region
 
@@ -3785,6 +3876,7 @@ class TlsStream(Stream):
         self.answered = 0  # when the other side's flight came that ended the handshake, 0 if ours did
         self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.context = context
         overhear(context, no_listener)  # an object that is made without a listener never has one
         sni = name.encode("ascii")  # a str would go through the idna codec
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=sni)
@@ -3797,7 +3889,7 @@ class TlsStream(Stream):
     def shake_hands(self, inner: Stream) -> None:
         """Shake hands over `inner`; our last flight leaves when `begin` sends. Raises OSError, EOFError."""
         self._inner = inner
-        overhear(self._tls.context, self.tap)
+        overhear(self.context, self.tap)
         try:
             if self._failure:
                 raise self._failure
@@ -3806,8 +3898,8 @@ class TlsStream(Stream):
                     raise EOFError
         finally:
             # From here on it would only cost time, unless a certificate of ours may still be asked for.
-            if not self._tls.context.post_handshake_auth:
-                overhear(self._tls.context, no_listener)
+            if not self.context.post_handshake_auth:
+                overhear(self.context, no_listener)
         # In TLS 1.2 the last flight is the server's: the handshake ends when it arrives. In TLS 1.3 it is
         # ours: it waits for the request, and the handshake ends when both leave.
         if not self._outgoing.pending:
@@ -3826,12 +3918,19 @@ class TlsStream(Stream):
         """Return what the handshake agreed on; of one that failed only the certificates. Where the tap could
         not read these (compressed, RFC 8879, or without a callback), only the other side's own is known.
         """
-        sent, happened = self.tap.certificates, self.tap.happened
+        sent, tap = self.tap.certificates, self.tap
         version, cipher, own, path = self._agreed
         if own and sent[:1] != (own,):
             sent = (own,)
         if version is None and not sent:
             return NO_TLS
+        client_cert = None
+        if options.identity:
+            client_cert = "not asked for" if version else "not known"
+        if client_cert and tap.wanted:
+            client_cert = "sent" if tap.own else "not sent"
+        if client_cert and has_expired(tap.own):
+            client_cert += f", but it {has_expired(tap.own)}"
         chain = tuple(map(parse_certificate, sent))
         # With -k OpenSSL tells a path that may end nowhere.
         judged = tuple(map(parse_certificate, () if options.insecure else path)) or chain
@@ -3843,8 +3942,8 @@ class TlsStream(Stream):
             custom_ca=options.ca_bundle is not None,
             chain=chain,
             first_to_end=min(judged, key=lambda each: (each.not_after is None, each.not_after), default=None),
-            client_cert="sent" in happened if options.identity else None,
-            wanted="wanted" in happened,
+            client_cert=client_cert,
+            wanted=tap.wanted > 0,
         )
 
     def read_into(self, view: memoryview) -> int:
@@ -3884,7 +3983,7 @@ class TlsStream(Stream):
         """
         if self._failure:
             raise self._failure
-        count, room, noted, ended = 0, len(view), len(self.tap.happened), False
+        count, room, noted, ended = 0, len(view), self.tap.wanted, False
         try:
             while count < room and not ended:
                 got: int = self._tls.read(room, view[count:])  # type: ignore[assignment]
@@ -3896,7 +3995,7 @@ class TlsStream(Stream):
             pass
         except ssl.SSLError as error:
             self._failure = error
-        asked = self.tap.happened[noted:].count("wanted")
+        asked = self.tap.wanted - noted
         self._late_requests += asked
         # RFC 9113 section 9.2.3. Our answer is in memory still, and never leaves.
         if asked and self.alpn == "h2":
@@ -3959,6 +4058,21 @@ def load_store(context: ssl.SSLContext, options: Options) -> None:
         raise UsageError(f"{source} holds no legible certificates in PEM: {reason_of(error)}") from None
 
 
+# In DER, the object identifiers of ciphers for keys with DES, RC2 or RC4 (RFC 8018 appendix A, RFC 7292
+# appendix C), of which 2a 86 48 86 f7 0d is 1.2.840.113549.
+OLD_CIPHERS = (
+    rb"\x2a\x86\x48\x86\xf7\x0d(?:\x01\x05[\x01-\x0b]|\x01\x0c\x01[\x01\x02\x05\x06]|\x03[\x02\x04])"
+    rb"|\x2b\x0e\x03\x02\x07"
+)
+
+
+def has_old_cipher(pem: bytes) -> bool:
+    """Tell whether a key is encrypted as only the legacy provider of OpenSSL 3 can read it."""
+    encrypted = re.findall(rb"-----BEGIN ENCRYPTED PRIVATE KEY-----([^-]+)", pem)
+    old = any(re.search(OLD_CIPHERS, base64.b64decode(each)) for each in encrypted)
+    return old or bool(re.search(rb"DEK-Info: (?!AES|DES-EDE3|CAMELLIA|ARIA)", pem))
+
+
 def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
     """Have a context show a client certificate where it is asked for one; raises UsageError."""
     asked = []
@@ -3975,6 +4089,12 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
             wrong = f"{certificate} with the key in {key}: {reason_of(error)}"
         elif "MISMATCH" in (error.reason or ""):
             wrong = f"{key} is not the key of the first certificate in {certificate}"
+        elif asked and ssl.OPENSSL_VERSION_INFO >= (3,) and has_old_cipher(read_file(identity.key)):
+            wrong = (
+                f"the key in {key} is encrypted in an old way (as DES or RC2), which this OpenSSL does not "
+                f"have any more; convert it: openssl pkey -provider legacy -provider default -aes256 "
+                f"-in {key} -out NEW"
+            )
         elif asked:
             wrong = f"the key in {key} is encrypted: --key-password-file PATH gave no or a wrong password"
         else:
@@ -4040,6 +4160,10 @@ class TlsContexts:
             raise UsageError(f"the certificates could not be read within {seconds:g} s: look at {files}")
         if maker.crash:
             del self._makers[identity]  # a later run may have the room that this one lacks
+            if isinstance(maker.crash, ssl.SSLError):  # as without its default provider
+                why = (maker.crash.reason or str(maker.crash)).lower().replace("_", " ")
+                look = "look at its configuration (OPENSSL_CONF)"
+                raise UsageError(f"OpenSSL cannot set up TLS here: {why}; {look}") from None
             raise maker.crash
         context: ssl.SSLContext = maker.result
         context.set_alpn_protocols(list(protocols))  # for this step: TLS objects that exist keep their own
@@ -4137,11 +4261,11 @@ def complete_headers(request: Request) -> tuple[Header, ...]:
 STATUS_LINE = rb"(?is)(HTTP/(?:1\.[0-9]|[23](?:\.0)?)) +([1-9][0-9]{2})(?: +(.*))?"
 
 
-def parse_status_line(line: bytes) -> Response:
+def parse_status_line(line: bytes, secure: bool) -> Response:
     """Read 'HTTP/1.1 200 OK' (RFC 9112 section 4), or 'HTTP/2 200' as scripts do; raises NetworkError."""
     found = re.fullmatch(STATUS_LINE, line.rstrip())
     if not found:
-        raise not_http(line)
+        raise not_http(line, secure)
     version = found[1].decode("ascii").upper()
     if version[:-1] != "HTTP/1.":
         version = "HTTP/1.1"
@@ -4193,10 +4317,10 @@ def read_head(reader: Reader, log: Log, upgrade: bool = False) -> Response:
         # One byte alone: of bytes that are read together the kernel tells only when the last one came.
         if not reader.left and not reader.fill(1):
             raise EOFError
-        first_byte, line = reader.stream.began, b""
+        first_byte, line, secure = reader.stream.began, b"", isinstance(reader.stream, TlsStream)
         try:
             line = reader.line(MAX_HEADER_BYTES)
-            response = parse_status_line(line)
+            response = parse_status_line(line, secure)
             final = response.status >= 200 or (upgrade and response.status == 101)
             if final:  # only now it is known whose first byte that was
                 log.first_byte = first_byte
@@ -4205,7 +4329,7 @@ def read_head(reader: Reader, log: Log, upgrade: bool = False) -> Response:
         except EOFError as ended:
             start = line or ended.args[0]
             if not b"HTTP/".startswith(start[:5].upper()):
-                raise not_http(start) from None
+                raise not_http(start, secure) from None
             message = "the server hung up in the middle of its header"
             raise protocol_error(message, CLOSED_EARLY) from None
         if final:
@@ -5270,11 +5394,8 @@ class Tls(Hop):
             if self.proxy:
                 return super().explain(error)
             return NetworkError("network", f"{reason_of(error).lower()} during the TLS handshake", HUNG_UP)
-        tap, sent = self.stream.tap, None
-        if self.options.identity or self.proxy:
-            sent = "sent" in tap.happened
-        chain = tuple(map(parse_certificate, tap.certificates))
-        return explain_tls(TlsFailure(error, self.stream, chain, self.place, self.options, self.proxy, sent))
+        sent = bool(self.stream.tap.own) if self.options.identity or self.proxy else None
+        return explain_tls(TlsFailure(error, self.stream, self.place, self.options, self.proxy, sent))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -5507,12 +5628,12 @@ class Way:
 
     def _explain_break(self, found: NetworkError, code: int) -> None:
         """Say why a connection may have broken before an answer came: idle, or without a certificate."""
-        log, happened = self._log, self._log.tls.tap.happened if self._log.tls else ()
+        log, tap = self._log, self._log.tls and self._log.tls.tap
         if log.kept and code == errno.ETIMEDOUT:
             found.kind, found.hint = "protocol", FORGOTTEN_HINT.format(log.idle / 1e9)
         elif log.kept and time.perf_counter_ns() - log.start <= IDLE_RACE_NS:
             found.kind, found.hint = "protocol", KEPT_HINT
-        elif "wanted" in happened and "sent" not in happened:
+        elif tap and tap.wanted and not tap.own:
             found.hint = f"The server asked for a client certificate, and got none (--cert). {found.hint}"
 
     def _stuck(self) -> NetworkError:
@@ -7679,6 +7800,9 @@ def certificate_document(certificate: Certificate, now: datetime.datetime) -> di
     }
 
 
+UNSENT = {None: None, "not known": None, "not asked for": False, "not sent": False}  # client certificates
+
+
 def network_document(step: Step) -> dict[str, Any]:
     """Return how the server was reached, as far as it was, and what TLS agreed on."""
     network, route, tls = step.network, step.route, step.network.tls
@@ -7702,7 +7826,7 @@ def network_document(step: Step) -> dict[str, Any]:
         "cert_chain": [certificate_document(each, step.started_at) for each in tls.chain],
         "tls_verified": tls.verified,
         "tls_custom_ca": tls.custom_ca,
-        "client_cert": tls.client_cert,
+        "client_cert": UNSENT.get(tls.client_cert, True),
         "proxy_url": route.proxy and route.proxy.shown,
         "proxy_source": route.source,
         "tcp_rtt_ms": to_ms(network.rtt_us),
@@ -8492,9 +8616,8 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
         yield "TLS", (Span(f"{info.version.replace('v', ' ')}, {info.cipher}, "), verdict)
     if info.certificate:
         yield "Certificate", certificate_line(info.certificate, now)
-    if info.client_cert is not None:
-        unsent = "not sent" if info.wanted else "not asked for"
-        yield "Client cert", "sent" if info.client_cert else unsent
+    if info.client_cert:
+        yield "Client cert", info.client_cert
 
 
 def lookup_notes(step: Step) -> Iterator[str]:

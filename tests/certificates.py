@@ -87,8 +87,13 @@ class Authority:
         ca: bool = False,
         subject: Any = None,
         serial: int | None = None,
+        identifiers: bool = True,
+        path_length: int | None = None,
+        permitted: str = "",
     ) -> tuple[Any, Any]:
-        """Issue (key, certificate), valid `days` from now; signed by itself where `issuer` is None."""
+        """Issue (key, certificate), valid `days` from now; signed by itself where `issuer` is None. A CA may
+        have a path length, and a domain in which alone it is permitted to issue.
+        """
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -105,10 +110,14 @@ class Authority:
             serial_number=serial or x509.random_serial_number(),
             not_valid_before=now + datetime.timedelta(days[0]),
             not_valid_after=now + datetime.timedelta(days[1]),
-        ).add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        ).add_extension(x509.BasicConstraints(ca=ca, path_length=path_length), critical=True)
         by_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
         own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        builder = builder.add_extension(by_key, critical=False).add_extension(own, critical=False)
+        if identifiers:
+            builder = builder.add_extension(by_key, critical=False).add_extension(own, critical=False)
+        if permitted:
+            within = x509.NameConstraints([x509.DNSName(permitted)], None)
+            builder = builder.add_extension(within, critical=True)
         if ca:  # without it Python 3.13 trusts no CA
             uses = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
             builder = builder.add_extension(uses, critical=True)

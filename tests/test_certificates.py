@@ -45,7 +45,12 @@ LEAVES = {
         ["not valid yet, but will be in 5 days (notBefore 20"],
         "Check this machine's time, 20",
     ),
-    "other names": ({"sans": ("a.test", "*.b.test")}, "localhost", ["a.test, *.b.test, not localhost"], ""),
+    "other names": (
+        {"sans": ("a.test", "*.b.test")},
+        "localhost",
+        ["the server has no certificate for localhost: it answered with its default, for a.test, *.b.test"],
+        "Use one of its names in the URL, or give the server a certificate for localhost. To see",
+    ),
     "a common name alone": (
         {"sans": ()},
         "localhost",
@@ -60,12 +65,7 @@ LEAVES = {
     ),
     "one before one label": ({"sans": ("*.test",)}, "a.test", ["*.test, where", "two labels or more"], ""),
     "one for an underscore": ({"sans": ("*.b.test",)}, "a_b.b.test", ["*.b.test, where", "letters"], ""),
-    "many names": (
-        {"sans": tuple(f"n{n}.test" for n in range(200))},
-        "localhost",
-        ["n0.test", "n4.test, …, not localhost"],
-        "",
-    ),
+    "many names": ({"sans": tuple(f"n{n}.test" for n in range(200))}, "localhost", ["n0", "n4.test, …"], ""),
 }
 """How a leaf is made, the host that is asked, what the message says, and what the hint does."""
 
@@ -83,15 +83,29 @@ def test_an_expired_certificate_is_one_reason_though_each_run_has_another_time(c
     assert series.code == 75 and "(3 times)" in flat(series.out)
 
 
-def test_a_certificate_for_a_name_asked_for_by_address(authority):
-    leaf = authority.issue(authority.ca, "x", sans=HERE)
+@pytest.mark.parametrize("issuer", ["the CA", "itself"])
+def test_a_server_s_default_is_no_certificate_to_trust(authority, issuer):
+    """An address is no name that a server could choose by, whatever -H Host says: --resolve tells it one."""
+    leaf = authority.issue(authority.ca if issuer == "the CA" else None, "x", sans=HERE)
+    trust = ("-m", "10", "--cacert", authority.file if issuer == "the CA" else authority.file_of(leaf))
     with http_server(tls=authority.showing(leaf)) as server:
-        trust = ("-m", "10", "--cacert", authority.file)
-        error = failure(here(*trust, server.url(host="127.0.0.1")), "tls", "tls")["error"]
-        assert "localhost, not 127.0.0.1" in error["message"]
-        url, mapping = re.search(r"URL: (\S+) with --resolve (\S+)\. ", error["hint"]).groups()
-        words = [text.replace("NAME", "localhost") for text in (mapping, url)]
-        assert only_step(here(*trust, "--resolve", *words))["network"]["tls_verified"] is True
+        for header, host in (((), "NAME"), (("-H", "Host: localhost:81"), "localhost")):
+            # A self-signed one is in no store here: for its own name it would be the one thing to trust.
+            store = {"SSL_CERT_FILE": str(authority.file)}
+            error = failure(here("-m", "10", *header, server.url(host="127.0.0.1"), env=store), "tls", "tls")[
+                "error"
+            ]
+            default = (
+                "the server has no certificate for 127.0.0.1: it answered with its default, for localhost"
+            )
+            assert error["message"] == default + (
+                "" if issuer == "the CA" else "; besides, the certificate is self-signed"
+            )
+            assert "trust it" not in error["hint"] and "--cacert" not in error["hint"]
+            url, mapping = re.search(r" (\S+) with --resolve (\S+)\. ", error["hint"]).groups()
+            assert host in url
+            words = [text.replace("NAME", "localhost") for text in (mapping, url)]
+            assert only_step(here(*trust, "--resolve", *words))["network"]["tls_verified"] is True
 
 
 def test_a_key_that_is_too_weak(authority):
@@ -144,7 +158,8 @@ def test_a_trusted_ca_that_has_expired_is_not_the_server_s_fault(authority):
     bundle = authority.folder / "old.pem"
     bundle.write_bytes(authority.pem(root[1]))
     error = failure(visit(authority, context, "--cacert", bundle), "tls", "tls")["error"]
-    assert "file of --cacert) expired" in error["message"] and "ca-certificates" in error["hint"]
+    assert "file of --cacert) expired 2 days ago: CN Old CA" in error["message"]
+    assert "ca-certificates" in error["hint"]
 
 
 def test_the_hint_names_the_likelier_of_the_two_places_where_an_issuer_may_be_missing_first(authority):
@@ -166,6 +181,65 @@ def test_the_hint_names_the_likelier_of_the_two_places_where_an_issuer_may_be_mi
     store = {"SSL_CERT_FILE": str(authority.file_of(stranger))}
     step = rejected(authority, authority.showing(leaf), unknown, env=store)
     assert step["error"]["hint"].startswith(f"{alone}Its issuer may be a private CA: ")
+
+
+@pytest.mark.parametrize("identifiers", [True, False])
+def test_a_ca_with_the_right_name_and_another_key_is_not_called_unknown(authority, identifiers):
+    """As after a renewal, in the store or in what the server sends; not every certificate names its key."""
+    made = {"identifiers": identifiers}
+    twin = authority.issue(None, "Test CA", ca=True, **made)
+    leaf = authority.issue(authority.ca, sans=HERE, **made)
+    middle, other = (authority.issue(authority.ca, "Middle CA", ca=True, **made) for _ in range(2))
+    below = authority.issue(middle, sans=HERE, **made)
+    for shown, trusted, name in (
+        ([leaf], twin, "Test CA"),
+        ([leaf, authority.ca[1]], twin, "Test CA"),
+        ([below, other[1]], authority.ca, "Middle CA"),
+    ):
+        store = {"SSL_CERT_FILE": str(authority.file_of(trusted))}
+        words = "the issuer is unknown: the CA has the same name, but another key"
+        step = rejected(authority, authority.showing(*shown), words, env=store)
+        assert step["error"]["message"] == words + (f" (CN={name}, O=Test)" if identifiers else "")
+        assert "renewed" in step["error"]["hint"] and "intermediate" not in step["error"]["hint"]
+
+
+def test_a_certificate_that_is_named_like_its_ca_is_not_self_signed(authority):
+    stranger = {"SSL_CERT_FILE": str(authority.file_of(authority.issue(None, "Other", ca=True)))}
+    leaf, bare = (
+        authority.issue(authority.ca, "Test CA", sans=HERE, identifiers=has) for has in (True, False)
+    )
+    assert only_step(visit(authority, authority.showing(leaf)))["network"]["tls_verified"] is True
+    rejected(authority, authority.showing(leaf), "the issuer of CN Test CA is unknown", env=stranger)
+    # OpenSSL goes by the names alone where there is no more.
+    step = rejected(authority, authority.showing(bare), "counts as self-signed: it has the name of its CA")
+    assert "a subject of its own" in step["error"]["hint"] and "trust it" not in step["error"]["hint"]
+
+
+RULES = {  # what the CAs are like, the server's first -> what is said
+    "no CA": ([{"ca": False}], "CN CA 0 is no CA, but has issued CN localhost"),
+    "no CA, trusted": ([{"ca": False, "trusted": True}], "is no CA, but has issued CN localhost"),
+    "path length": ([{}, {"path_length": 0}], "CN CA 1 allows 0 CAs below it (path length), and there are 1"),
+    "names": (
+        [{"permitted": "a.test"}],
+        "CN CA 0 may not issue for its names (name constraints: only a.test)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "words"), RULES.values(), ids=RULES)
+def test_a_ca_that_issues_against_its_rules_is_named_with_the_rule(authority, made, words):
+    issuer, chain = authority.ca, []
+    for number, each in reversed(list(enumerate(made))):
+        settings = {"ca": True, **each}
+        trusted = settings.pop("trusted", False)
+        issuer = authority.issue(None if trusted else issuer, f"CA {number}", **settings)
+        chain = [*chain] if trusted else [issuer[1], *chain]
+    store = None if chain else {"SSL_CERT_FILE": str(authority.file_of(issuer))}
+    leaf = authority.issue(issuer, sans=HERE)
+    step = rejected(
+        authority, authority.showing(leaf, *chain), "the certificate was rejected: ", words, env=store
+    )
+    assert step["error"]["hint"].startswith("Ask whoever issued it for one that keeps to the rules. To see")
 
 
 @pytest.mark.parametrize(("version", "options"), [("TLSv1_2", ("-k",)), ("TLSv1_3", ())])

@@ -8,7 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shlex
+import shutil
 import ssl
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -246,7 +249,11 @@ def test_a_server_that_is_not_believed_sees_none(authority, holder, call_tool, t
         result = call_tool("--cert", holder.both, "--json", tmp_path / "out", server.url())
     [step] = result.json(tmp_path / "out")["steps"]
     assert (step["error"]["phase"], step["network"]["client_cert"], seen) == ("tls", False, [])
-    assert "Client cert  not " in result.out
+    assert "Client cert  not sent\n" in result.out
+    with http_server(tls=authority.context()) as server:  # of one that does not ask it is not known
+        result = call_tool("--cert", holder.both, "--json", tmp_path / "out", server.url())
+    assert result.json(tmp_path / "out")["steps"][0]["network"]["client_cert"] is None
+    assert "Client cert  not known\n" in result.out
 
 
 # --- what is said when it is missing or refused ----------------------------------------------------
@@ -261,6 +268,23 @@ def test_a_certificate_that_the_server_does_not_trust_is_said_to_be_refused(auth
     assert step["network"]["client_cert"] is True
     assert "does not trust the CA of the client certificate" in step["error"]["message"]
     assert "--cert" in step["error"]["hint"] and "Give a client" not in step["error"]["hint"]
+
+
+def test_a_certificate_that_has_expired_says_so_before_the_server_does(authority, call_tool):
+    path = authority.certificate(common_name="me", days=(-90, -3.5))
+    given = ("--cacert", authority.file, "--cert", path)
+    with http_server(tls=asking(authority)) as server:  # which refuses it, for it asks for a good one
+        error = failure(here(*given, server.url()), "tls")["error"]
+        said = "the certificate of --cert expired 3 days ago; the server says that the client certificate"
+        assert error["message"].startswith(said) and error["hint"] == "Renew that certificate."
+    for mode, row in (
+        (ssl.CERT_OPTIONAL, "sent, but it expired 3 days ago"),
+        (ssl.CERT_NONE, "not asked for"),
+    ):
+        context = asking(authority, mode=mode)
+        context.verify_flags |= 0x200000  # X509_V_FLAG_NO_CHECK_TIME: a server that does not mind
+        with http_server(tls=context) as server:
+            assert f"Client cert  {row}\n" in call_tool(*given, server.url()).out
 
 
 @pytest.mark.parametrize(("status", "said"), [(400, True), (404, True), (500, False)])
@@ -331,6 +355,48 @@ def test_a_certificate_that_will_not_do_is_refused_before_anything_is_sent(
         check_usage_error(result, *(word.format(**files) for word in words))
         assert "hunter2" not in result.err and "secret" not in result.err
     assert server.accepted == 0
+
+
+OLD_KEYS = {  # how OpenSSL is told to encrypt a key -> whether OpenSSL 3 reads that by itself
+    "pkcs8 -topk8 -v1 PBE-MD5-DES": False,
+    "pkcs8 -topk8 -v1 PBE-SHA1-RC2-40": False,
+    "pkcs8 -topk8 -v2 des-cbc": False,
+    "ec -des": False,
+    "pkcs8 -topk8 -v1 PBE-SHA1-3DES": True,
+    "ec -aes128": True,
+}
+
+
+@pytest.mark.skipif(ssl.OPENSSL_VERSION_INFO < (3,) or not shutil.which("openssl"), reason="needs OpenSSL 3")
+@pytest.mark.parametrize(("way", "readable"), OLD_KEYS.items())
+def test_a_key_that_openssl_cannot_read_any_more_comes_with_the_command_that_converts_it(
+    authority, holder, tmp_path, way, readable
+):
+    kind, *words = way.split()
+    old, password = tmp_path / "an old key", tmp_path / "password"
+    legacy = ["-provider", "legacy", "-provider", "default"]
+    passed = ["-passin", "pass:word", "-passout", "pass:word"]
+    subprocess.run(
+        ["openssl", kind, *words, *legacy, *passed[2:], "-in", holder.key, "-out", old], check=True, stderr=-1
+    )
+    given = ("--cacert", authority.file, "--cert", holder.certificate, "--key-password-file", password)
+    password.write_text("word" if not readable else "another")
+    with remembering(asking(authority)) as (server, seen):
+        result = here(*given, "--key", old, server.url())
+        password.write_text("word")
+        if readable:
+            check_usage_error(result, "wrong password")
+            only_step(here(*given, "--key", old, server.url()))
+        else:
+            check_usage_error(
+                result, "encrypted in an old way (as DES or RC2), which this OpenSSL does not have"
+            )
+            command = shlex.split(
+                result.err.partition("convert it: ")[2].replace("NEW", str(tmp_path / "new"))
+            )
+            subprocess.run([*command, *passed], check=True)
+            only_step(here(*given, "--key", tmp_path / "new", server.url()))
+    assert seen == ["me"]
 
 
 @pytest.mark.needs("linux", "root")

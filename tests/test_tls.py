@@ -20,7 +20,7 @@ from checks import check_usage_error, parse_metrics
 from confined import possible
 from conftest import PATIENCE, TOOL
 from inside import failure, here, only_step, visit
-from servers import http_server, scripted
+from servers import http_server, redirect, scripted
 
 
 def limited(authority, version, *, ciphers=None):
@@ -45,11 +45,15 @@ def refused(data, *options):
         return failure(here("-m", "10", *options, f"https://127.0.0.1:{server.port}/"), "tls", "tls")["error"]
 
 
-def openssl_demanding(folder, settings):
+def openssl_set_to(folder, settings):
     """Write a system's OpenSSL configuration, and return the environment that names it."""
     path = folder / "openssl.cnf"
-    path.write_text(f"openssl_conf=a\n[a]\nssl_conf=b\n[b]\nsystem_default=c\n[c]\n{settings}\n")
+    path.write_text(f"openssl_conf=a\n[a]\n{settings}\n")
     return {"OPENSSL_CONF": str(path)}
+
+
+def openssl_demanding(folder, settings):
+    return openssl_set_to(folder, f"ssl_conf=b\n[b]\nsystem_default=c\n[c]\n{settings}")
 
 
 # --- versions and ciphers -------------------------------------------------------------------------
@@ -87,6 +91,26 @@ def test_an_openssl_that_has_nothing_to_offer_is_a_failed_step(run_tool, tls, tm
     with http_server(tls=tls) as server:
         error = failure(run_tool("--json", "-", server.url(), env=env), "tls", "tls")["error"]
     assert error["message"] == "TLS failed: no ciphers available" and "OpenSSL" in error["hint"]
+
+
+@pytest.mark.skipif(ssl.OPENSSL_VERSION_INFO < (3,), reason="OpenSSL 1.1.1 has no providers")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "providers=p\n[p]\nlegacy=l\n[l]\nactivate=1",
+        "providers=p\nalg_section=q\n[p]\nfips=f\n[f]\nactivate=1\n[q]\ndefault_properties=fips=yes",
+    ],
+    ids=["without the default provider", "FIPS without its module"],
+)
+def test_an_openssl_that_cannot_set_up_tls_is_told_with_its_configuration(run_tool, tmp_path, settings):
+    env = openssl_set_to(tmp_path, settings)
+    said = "OpenSSL cannot set up TLS here: library has no ciphers; look at its configuration (OPENSSL_CONF)"
+    with http_server({"/": redirect("https://127.0.0.1:1/")}) as server:
+        result = run_tool("-L", "--json", "-", server.url(), env=env)
+    first, second = result.json()["steps"]
+    assert (result.code, first["response"]["status"], second["error"]["message"]) == (75, 302, said)
+    for options in ((), ("-k",)):
+        check_usage_error(run_tool(*options, "https://127.0.0.1:1/", env=env), said)
 
 
 @pytest.mark.parametrize(("options", "code"), [((), 75), (("-k",), 0)])
@@ -176,8 +200,15 @@ def test_a_bundle_may_hold_many_certificates_and_words_between(tls, authority, t
     pem = authority.file.read_text()
     bundle = tmp_path / "bundle.pem"
     bundle.write_text(f"# a comment with ümlaut\n{pem}\nIssuer: somebody\r\n{pem}trailing")
+    kinds = [bundle.read_text(), pem.replace("CERTIFICATE", "X509 CERTIFICATE")]  # as old OpenSSLs wrote it
+    if shutil.which("openssl"):
+        words = ("openssl", "x509", "-trustout", "-addtrust", "serverAuth", "-in", authority.file)
+        kinds.append(subprocess.check_output(words, text=True))
+        assert "TRUSTED CERTIFICATE" in kinds[-1]
     with http_server(tls=tls) as server:
-        assert only_step(here("--ca-bundle", bundle, server.url()))["network"]["tls_custom_ca"] is True
+        for text in kinds:
+            bundle.write_text(text)
+            assert only_step(here("--ca-bundle", bundle, server.url()))["network"]["tls_custom_ca"] is True
 
 
 def test_a_bundle_without_a_certificate_that_can_be_read_is_a_usage_error(tls, tmp_path):

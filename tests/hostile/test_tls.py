@@ -156,7 +156,9 @@ AFTER += [
         Case("a record for every byte", in_single_bytes, None, 200, 5000),
         Case("a reset after the request", talk(end="reset"), "network", phase="wait", hint="look at its log"),
         Case("a body without end over TLS", flood(UNTIL_CLOSE, b"x" * 65536), "timeout", apart=True),
-        Case("HTTP/2 frames where HTTP/1.1 was agreed", b"\0\0\0\4\0\0\0\0\0" * 9, "protocol", phase="wait"),
+        Case(
+            "HTTP/2 unasked", b"\0\0\0\4\0\0\0\0\0" * 9, "protocol", phase="wait", says="over TLS though ALPN"
+        ),
     )
 ]
 
