@@ -58,8 +58,9 @@ def test_a_second_value_is_added_or_the_one_that_counts():
         assert getattr(args, name) == (expected if option != "--url" else [*expected, words[-1]])
 
 
-def test_readme_has_a_row_for_every_option():
-    rows = re.findall(r"^\| (`-.*?) \| ", (TOOL.parent / "README.md").read_text("utf-8"), re.MULTILINE)
+def test_the_reference_has_a_row_for_every_option():
+    paper = (TOOL.parent / "tests" / "REFERENCE.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`-.*?) \| ", paper, re.MULTILINE)
     assert set(SPELLINGS) <= {word for row in rows for word in re.findall(r"--?\w[\w.-]*", row)}
 
 

@@ -1,8 +1,8 @@
-"""README and MONITORING.md do what they say: each command of their code blocks is run as it stands.
+"""README and its papers do what they say: each command of their code blocks is run as it stands.
 
-It is run in a network of its own, where the names lead to servers of these tests. The gates are also run
-where these are slow or dead, or send error pages. `python3 -m venv …` is run by .ci/run, `pip install` by
-test_install.py, `build_zipapp.sh` by test_zipapp.py.
+It is run in a network of its own, where the names lead to servers of these tests. Each gate is run against
+each kind of server that README's table of outcomes has. `python3 -m venv …` is run by .ci/run, `pip install`
+by test_install.py, `build_zipapp.sh` by test_zipapp.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from servers import Reply, http_server, redirect
 ROOT = TOOL.parent
 README = (ROOT / "README.md").read_text("utf-8")
 MONITORING = (ROOT / "tests" / "MONITORING.md").read_text("utf-8")
-PAPERS = ["README.md", "tests/JSON.md", "tests/MONITORING.md", "tests/README.md", "tests/LIMITS.md"]
+REFERENCE = (ROOT / "tests" / "REFERENCE.md").read_text("utf-8")
+PAPERS = ["README.md", *(f"tests/{name}.md" for name in "REFERENCE JSON MONITORING LIMITS README".split())]
 RUN_ELSEWHERE = re.compile(r"^(python3 -m venv|\./build_zipapp|pip install) ")
 LONG_ENOUGH, PATIENCE = 6, 150
 """Seconds after which a run that measures for minutes is interrupted, and any other command."""
@@ -39,22 +40,20 @@ LONG_ENOUGH, PATIENCE = 6, 150
 OLD, NEW = "203.0.113.10", "203.0.113.20"
 PATHS = ("/", "/slow", "/cart", "/health", "/api/orders", "/v1/health", "/v1/traces", "/v1.43/info")
 GOOD = Reply(200, b"hello\n", [("Content-Type", "text/plain"), ("X-Served-By", "web-1")], wait=0.05)
-SLOW, FAST = GOOD._replace(wait=0.6), GOOD._replace(wait=0.02)
 ERROR_PAGE = Reply(503, b"busy\n", reason="Busy")
 NO_HTTP = Reply(200, b"", [("Content-Length", "?")])
-HOSTS = {
-    "slow canary": (GOOD, SLOW),
-    "dead canary": (GOOD, None),
-    "good": (GOOD, FAST),
-    "earlier": (GOOD._replace(wait=0.25), None),
-    "error pages": (ERROR_PAGE, ERROR_PAGE),
-    "slow now and then": ([GOOD] * 9 + [GOOD._replace(wait=1.2)], None),
-    "slow": (SLOW, SLOW),
-    "one failed run": ([GOOD] * 3 + [NO_HTTP] + [GOOD] * 100, None),
-    "dead": (None, None),
+STATES = {
+    "good": GOOD._replace(wait=0.02),
+    "slow": GOOD._replace(wait=1.2),
+    "in doubt": [GOOD._replace(wait=0.03), GOOD._replace(wait=0.08)],
+    "one failed run": [GOOD] * 3 + [NO_HTTP] + [GOOD] * 100,
+    "3 error pages": [GOOD] * 3 + [ERROR_PAGE] * 3 + [GOOD] * 100,
+    "error pages": ERROR_PAGE,
+    "login redirect": redirect("/health"),
+    "dead": None,
 }
-"""How the old server and the new one answer: in one way, in several in turn, not at all. What is good is so
-by far: the machine of the tests may be busy. A state whose name begins another's stands behind it."""
+"""How the server of a gate answers: in one way, in several in turn, not at all. What is good is so by far:
+the machine of the tests may be busy. A new server stands beside one that is as GOOD."""
 
 # --- what the papers say --------------------------------------------------------------------------
 
@@ -74,8 +73,7 @@ def blocks(text, language):
 def scripts():
     """List the code blocks in the shell's language, and the steps of CI, as scripts."""
     text = README + MONITORING
-    lines = itertools.chain.from_iterable(block.splitlines() for block in blocks(text, "yaml"))
-    steps = [line.partition("run: ")[2] for line in lines if line.startswith("- run: ")]
+    steps = re.findall(r"^- run: (.*)", "".join(blocks(text, "yaml")), re.MULTILINE)
     kept = [
         "\n".join(line for line in block.splitlines() if not RUN_ELSEWHERE.match(line))
         for block in blocks(text, "sh")
@@ -85,19 +83,25 @@ def scripts():
 
 def examples():
     """List the commands of the pictures, and those within the text."""
-    pictures = itertools.chain(blocks(README, ""), blocks(README, "console"))
-    drawn = [line[2:] for block in pictures for line in block.splitlines() if line.startswith("$ ")]
-    prose = re.sub(r"^```.*?^```", "", README, flags=re.MULTILINE | re.DOTALL)
-    told = [text.replace("\\|", "|") for text in re.findall(r"`(httphases [^`]*://[^`]*)`", prose)]
-    return [*drawn, *told]
+    drawn = re.findall(r"^\$ (.*)", "".join(blocks(README, "")), re.MULTILINE)
+    prose = re.sub(r"^```.*?^```", "", README + REFERENCE, flags=re.MULTILINE | re.DOTALL)
+    return [*drawn, *re.findall(r"`(httphases [^`]*://[^`]*)`", prose)]
 
 
 def gates():
-    """List (command, state of the hosts, exit code), for each command below a line that says its codes."""
-    state = re.compile(rf"({'|'.join(HOSTS)}) (\d+)\b")
-    gate = re.compile(r"^# (.*)\n((?:.*[\\|]\n)*.*)", re.MULTILINE)
-    found = [pair for block in blocks(README, "sh") for pair in gate.findall(block)]
-    return [(command, name, int(code)) for comment, command in found for name, code in state.findall(comment)]
+    """List (command, state of the server, exit code) of README's gates and their table of outcomes."""
+    block = next(block for block in blocks(README, "sh") if block.startswith("# A: "))
+    commands = dict(re.findall(r"^# ([A-Z]): .*\n((?:[^#].*\n)+)", block, re.MULTILINE))
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in README.splitlines()]
+    head = next(row for row in rows if row[1:3] == ["good", "slow"])
+    codes = {letter: row for row in rows if row for letter in row[0].split(", ") if letter in commands}
+    assert codes.keys() == commands.keys() and head[1:] == list(STATES)
+    return [
+        (commands[letter], state, int(code))
+        for letter, row in codes.items()
+        for state, code in zip(head[1:], row[1:])
+        if code
+    ]
 
 
 # --- a network where README's names lead to servers -----------------------------------------------
@@ -172,8 +176,8 @@ def everywhere(reply):
 
 
 @contextlib.contextmanager
-def network(folder: Path, authority, state: str) -> Iterator[Callable[..., Any]]:
-    """Make a network whose hosts are in this state; yield what runs a script there."""
+def network(folder: Path, authority, old=GOOD, new=None) -> Iterator[Callable[..., Any]]:
+    """Make a network where the old server and the new one answer so; yield what runs a script there."""
     (folder / "run").mkdir(parents=True)
     (folder / "hosts").write_text(NAMES)
     tls = authority.context("shop.example", "staging.example", "example.com", "api.internal")
@@ -184,7 +188,6 @@ def network(folder: Path, authority, state: str) -> Iterator[Callable[..., Any]]
             return servers.enter_context(way.far(server))
 
         subprocess.run([*way.near, "sh", "-e", "-c", HERE, "sh", folder], check=True)
-        old, new = HOSTS[state]
         for reply, host in ((old, OLD), (old, "203.0.113.11"), (new, NEW), (old, "2001:db8::10")):
             if reply is not None:
                 serve(reply, host, 443, tls)
@@ -222,16 +225,6 @@ def at_once(works):
         return [future.result() for future in [pool.submit(work) for work in works]]
 
 
-@pytest.fixture(scope="module")
-def before(desk, authority, tmp_path_factory) -> None:
-    """Put an earlier series of the good host on the desk."""
-    folder = tmp_path_factory.mktemp("before")
-    with network(folder / "network", authority, "earlier") as run:
-        words = "httphases -s --count 10 --interval 0 --json before.json https://shop.example/"
-        assert run(desk, folder / "desk", words) == (0, "")
-    shutil.copy(folder / "desk" / "before.json", desk)
-
-
 # --- the tests ------------------------------------------------------------------------------------
 
 
@@ -246,18 +239,26 @@ def test_every_link_leads_somewhere(paper):
 
 
 def test_readme_stays_readable():
-    """A guide, chapters by question, then what is looked up; fields, metrics and functions have their own."""
-    assert len(README.splitlines()) <= 550 and len(README.split()) <= 7_500
+    """A guide for somebody in a hurry; what is looked up has papers of its own."""
+    lines = README.splitlines()
+    assert len(lines) <= 280 and max(map(len, lines)) <= 120
+    assert (
+        max(len(cell) for line in lines if line[:1] == "|" for cell in re.split(r" ?(?<!\\)\| ?", line))
+        <= 100
+    )
+    assert len(REFERENCE.splitlines()) <= 280
+    assert all(word in README for word in ("air-gapped", "offline", "keep-alive", "rate", "throughput"))
 
 
 @pytest.mark.needs("root", "linux")
-@pytest.mark.usefixtures("before")
 def test_every_command_does_what_it_says(desk, authority, tmp_path):
     asked = [(script, PATIENCE, {0}) for script in scripts()]
     asked += [(line, LONG_ENOUGH, {0, 4, 75, 130}) for line in examples()]
-    with network(tmp_path / "network", authority, "good") as run:
+    with network(tmp_path / "network", authority, GOOD, STATES["good"]) as run:
+        before = "httphases -s --count 10 --interval 0 --json before.json https://shop.example/"
+        assert run(desk, tmp_path / "before", before) == (0, "")
         works = [
-            functools.partial(run, desk, tmp_path / str(number), script, seconds)
+            functools.partial(run, tmp_path / "before", tmp_path / str(number), script, seconds)
             for number, (script, seconds, _) in enumerate(asked)
         ]
         for (script, _, codes), (code, said) in zip(asked, at_once(works)):
@@ -265,13 +266,19 @@ def test_every_command_does_what_it_says(desk, authority, tmp_path):
 
 
 @pytest.mark.needs("root", "linux")
-@pytest.mark.usefixtures("before")
 def test_every_gate_ends_as_readme_says(desk, authority, tmp_path):
     def pass_through(number, gate, state):
-        with network(tmp_path / f"network-{number}", authority, state) as run:
+        hosts = (GOOD, STATES[state]) if NEW in gate else (STATES[state],)
+        with network(tmp_path / f"network-{number}", authority, *hosts) as run:
             return run(desk, tmp_path / str(number), gate)
 
     asked = gates()
     works = [functools.partial(pass_through, number, *row[:2]) for number, row in enumerate(asked)]
     for (gate, state, expected), (code, said) in zip(asked, at_once(works)):
         assert code == expected, f"{state}: {gate}\nended with {code}: {said}"
+
+
+def test_no_gate_judges_a_file_of_an_earlier_run():
+    for script in scripts():
+        for file in re.findall(r"jq -e '[^']*' (\S+)", script):
+            assert f"rm -f {file};" in script.partition(f"--json {file}")[0], script
