@@ -583,7 +583,7 @@ class Series(NamedTuple):
     single: bool = True  # one run, whose report has a form of its own
     every_address: bool = False  # each address of the URL's name is a variant of the request
     addresses: tuple[str, ...] = ()  # those that were given; otherwise a lookup finds them
-    duration: int | None = None  # seconds
+    duration: float | None = None  # seconds
 
     def runs(self, variants: int) -> int:
         """Return how many runs it takes at most, if each round measures so many variants."""
@@ -698,6 +698,7 @@ class TlsInfo(NamedTuple):
     first_to_end: Certificate | None = None  # of what verification went by, or else of all that came
     client_cert: str | None = None  # what became of the client certificate; None where none was given
     wanted: bool = False  # the server asked for a client certificate
+    lacks_h2: bool = False  # HTTP/2 was not offered because the package h2 is not here
 
     @property
     def certificate(self) -> Certificate | None:
@@ -1248,6 +1249,8 @@ def read_local(option: str, path: str, seconds: float, limit: int = MAX_FILE) ->
     if error or not reader.done:
         shown = "standard input" if path == "-" else f"'{path}'"
         reason = reason_of(error) if error else "no end of the data came within the time of -m"
+        if path == "-" and isinstance(error, IsADirectoryError):  # see `claim_standard_streams`
+            reason = "it is closed"
         raise UsageError(f"{option}: cannot read {shown}: {reason}")
     data: bytes = reader.result
     return data
@@ -1685,14 +1688,16 @@ def parse_expect(text: str | None) -> tuple[range, ...]:
     return tuple(found)
 
 
-def parse_time(option: str, text: str | None, otherwise: float, zero: bool = False) -> float:
-    """Read a time in s, from 1 ms to 24 h, with `zero` also 0; raises UsageError."""
+def parse_time(
+    option: str, text: str | None, otherwise: float, zero: bool = False, least: float = 0.001
+) -> float:
+    """Read a time in s, from the `least` to 24 h, with `zero` also 0; raises UsageError."""
     if text is None:
         return otherwise
     try:
         seconds = parse_number(text, zero, "s")
-        if seconds and not 0.001 <= seconds <= LONGEST_TIME:
-            raise ValueError("is not a time from 1 ms to 24 h")
+        if seconds and not least <= seconds <= LONGEST_TIME:
+            raise ValueError(f"is not a time from {least:g} s to 24 h")
         return seconds
     except ValueError as error:
         expected = "seconds, or a time such as 500ms, 5m or 2h"
@@ -2014,7 +2019,7 @@ FOREIGN_OPTIONS = """
 --fail-with-body --fail-early --check-status --max-error = -f makes error pages exit 22
 --connect-timeout --read-timeout --deadline = use -m: it holds for all of it
 --retry --retry-max-time = nothing is sent twice: run it again when it exits with 75
---http2 = leave it out: HTTP/2 is offered with https URLs, unless --http1.1 is given
+--http2 = leave it out: https URLs get it where the package h2 is here, unless --http1.1 is given
 --http3 -0 --http1.0 --http2-prior-knowledge = only HTTP/2 over TLS and HTTP/1.1 are supported
 -1 --tlsv1.2 --tlsv1.3 --tls-max --ciphers = TLS is as this machine's OpenSSL does it, with -k older too
 -E --pass --client-cert --client-key --cert-key =
@@ -2156,6 +2161,8 @@ MISTAKEN = (  # an option, how a value begins that is not for it, and what is
     *((option, r"@|\s*[{\[]", "writes to a path; a body goes by -d @FILE") for option in EXPORT_OPTIONS),
     *((option, "(?i)https?://", f"takes a path before the URL: {option} - URL") for option in EXPORT_OPTIONS),
     *((option, r"\Z", "'': expected a path") for option in PATHS),
+    ("--unix-socket", "unix:", "takes a path alone, without unix://"),
+    ("--unix-socket", "@", "takes a path: sockets without a file (@NAME, unix(7)) are not known"),
     *((option, r"\Z", "'': expected a name") for option in ("--label", "--interface")),
 )
 NEEDS = (  # an option, those of which it needs one, and why
@@ -2270,7 +2277,7 @@ def choose_series(args: SimpleNamespace) -> Series:
         return Series(single=not args.all_addresses, every_address=args.all_addresses)
     rounds, duration = DEFAULT_ROUNDS, None
     if args.duration is not None:
-        duration = math.ceil(parse_time("--duration", args.duration, 0))
+        duration = parse_time("--duration", args.duration, 0, least=1)
         rounds = MAX_COUNT
     elif args.count is not None:
         rounds = parse_count("--count", args.count)
@@ -3581,7 +3588,10 @@ def resolve(host: str, port: int, options: Options, lookups: Lookups, log: Log) 
         log.note_lookup(begun, name)
         return found
     except socket.gaierror:
-        raise  # it is explained when the clock has stopped
+        if not host.rstrip(".").endswith(".localhost"):
+            raise  # it is explained when the clock has stopped
+        # RFC 6761 section 6.3: such a name is this machine, where hosts file and DNS do not know it.
+        return [literal_peer(each, port) for each in ("127.0.0.1", "::1") if is_ip(each, options.family)]
     except (OSError, UnicodeError) as error:
         raise NetworkError("dns", f"{host} could not be looked up: {reason_of(error)}", LOOKUP_HINT) from None
 
@@ -3944,6 +3954,7 @@ class TlsStream(Stream):
             first_to_end=min(judged, key=lambda each: (each.not_after is None, each.not_after), default=None),
             client_cert=client_cert,
             wanted=tap.wanted > 0,
+            lacks_h2=options.http2 and "h2.connection" not in sys.modules,  # `Chain` looked for it
         )
 
     def read_into(self, view: memoryview) -> int:
@@ -8646,7 +8657,11 @@ def network_rows(step: Step) -> Iterator[Row]:
         yield "Proxy", f"{route.proxy.shown} (from {route.source})"
     if step.response:
         protocol, alpn = step.response.http_version, network.tls.alpn
-        yield "Protocol", f"{protocol} (ALPN {alpn})" if alpn else protocol
+        if network.tls.lacks_h2:
+            protocol += " (HTTP/2 was not offered: the package h2 is not here)"
+        elif alpn:
+            protocol += f" (ALPN {alpn})"
+        yield "Protocol", protocol
     if network.tls != NO_TLS:
         yield from tls_rows(network.tls, step.started_at)
     if network.interface and network.local_ip:
@@ -9216,7 +9231,7 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
     if len(report.runs) < report.planned:
         runs, duration = f"{len(report.runs)} of {report.planned} runs", report.options.series.duration
         if duration:
-            runs = f"{plural(len(report.runs), 'run')}, {report.duration_us / 1e6:.1f} of {duration} s"
+            runs = f"{plural(len(report.runs), 'run')}, {report.duration_us / 1e6:.1f} of {duration:g} s"
         where = f"; {report.interrupted}" if report.interrupted else ""
         yield Span(f"Stopped after {runs}{where}.", "warn")
     if report.runs[0].turn.variant:
@@ -9771,6 +9786,8 @@ def each_start(rounds: int, report: Report, live: LiveReport) -> Iterator[tuple[
         report.late += series.interval > 0 and due < now
         first = len(report.runs)
         yield number, due
+    if series.duration and not series.interval:  # all runs that a series may have were made before its end
+        report.planned += 1
 
 
 def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Sequence[Variant]:
@@ -9852,6 +9869,9 @@ def run_series(options: Options, pool: ConnectionPool) -> int:
 def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store: TakeStore) -> int:
     options = parse_options(argv, environ, choose_width(sys.stdout, environ))
     warn(options, *options.warnings)
+    versions = {side.options.http2 for side in options.sides}
+    if len(versions) > 1 and options.request.url.secure and not import_h2():
+        warn(options, "HTTP/2 is not offered on any side, because the package h2 is not here")
     contexts = TlsContexts(options, take_store)
     if options.request.url.secure:
         contexts.start(options.identity)

@@ -155,6 +155,25 @@ def test_a_zone_id_chooses_the_interface_and_is_not_sent():
     assert {request.values("Host")[0] for request in server.requests} == {f"[::1]:{server.port}"}
 
 
+def test_a_zone_of_more_than_32_bits_is_not_taken_for_another(run_tool):
+    """2**32 + 1 is 1 in 32 bits, which is lo."""
+    step = failure(here(f"http://[fe80::1%{2**32 + 1}]:1/"), "dns")
+    assert "this machine has no interface '4294967297'" in step["error"]["message"]
+
+
+# --- localhost ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("known", [{}, {"app.localhost": ["127.0.0.9"]}])
+def test_a_name_below_localhost_is_this_machine_where_nobody_knows_it(run_tool, known):
+    """RFC 6761 section 6.3."""
+    with dns_server(known) as names, http_server(host="127.0.0.9" if known else "127.0.0.1") as server:
+        words = ("-4", "--json", "-", server.url(host="app.localhost"))
+        step = only_step(run_tool(*words, resolver=names.address))
+    assert step["network"]["addresses"] == [server.host]
+    assert server.requests[0].values("Host") == [f"app.localhost:{server.port}"]
+
+
 # --- names resolved by hand -----------------------------------------------------------------------
 
 

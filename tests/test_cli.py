@@ -139,6 +139,9 @@ WRONG_TOGETHER = {  # a command line, and what is said of it
     "--cert-days 0": "--cert-days '0': expected a whole number from 1 to 10000",
     "--reuse": "--reuse needs --count or --duration",
     "--propagate": "--propagate needs --otlp",
+    "--duration 999ms": "--duration '999ms' is not a time from 1 s to 24 h",
+    "--unix-socket unix:///run/docker.sock": "takes a path alone, without unix://",
+    "--unix-socket @abstract": "sockets without a file (@NAME, unix(7)) are not known",
     **{
         f"{each} 1": each
         for each in "-q --http2 --Compact --proxy-user --metrics --heade --http1 --no".split()
@@ -299,6 +302,12 @@ def test_standard_input_that_was_the_program_is_read(base_environment, server):
     assert server.accepted == 0
 
 
+def test_a_standard_input_that_is_closed_is_called_so(base_environment):
+    script = f'exec "{sys.executable}" "{TOOL}" -d @- http://127.0.0.1:1/ <&-'
+    done = subprocess.run(["sh", "-c", script], capture_output=True, env=base_environment, check=False)
+    assert done.returncode == 64 and b"-d: cannot read standard input: it is closed\n" in done.stderr
+
+
 def test_a_data_file_that_cannot_be_read_is_a_usage_error(call_tool, server, tmp_path):
     for path in (tmp_path / "missing.json", tmp_path, ""):
         check_usage_error(call_tool("-d", f"@{path}", server.url()), str(path))
@@ -371,6 +380,20 @@ def test_a_time_may_have_its_unit(call_tool, server):
             assert error["kind"] == "timeout" and "0.3 s" in error["message"]
             words = ["--count", "2", "--interval", value, "--json", "-"]
             assert call_tool(*words, server.url()).json()["interval_s"] == 0.3
+
+
+def test_the_fraction_of_a_duration_counts(call_tool, server):
+    words = ("--duration", "1500ms", "--interval", "0.25", "--json", "-")
+    document = call_tool(*words, server.url()).json()
+    assert (document["duration_s"], len(document["runs"])) == (1.5, 6)
+
+
+def test_a_duration_that_no_run_is_left_for_counts_as_stopped(call_tool, server, monkeypatch):
+    """Ten thousand quick runs are over in less than a minute."""
+    monkeypatch.setattr(tool, "MAX_COUNT", 20)
+    result = call_tool("--duration", "60", "--interval", "0", server.url())
+    assert result.code == 0 and len(server.requests) == 20
+    assert re.search(r"^Stopped after 20 runs, \d+\.\d of 60 s\.$", result.out, re.MULTILINE)
 
 
 # --- proxies --------------------------------------------------------------------------------------

@@ -168,6 +168,14 @@ def test_patterns_of_curl_lose_their_backslash_and_nothing_else_does(call_tool, 
         assert server.requests[-1].target == "/[1-3]{a}[b]{c}\\d"
 
 
+def test_where_h2_is_not_there_the_report_says_that_http2_was_not_offered(run_tool, tls):
+    with http_server(tls=tls) as server:
+        alone = run_tool("-k", server.url(), without=("h2", "rich"))
+        both = run_tool("-k", "--count", "2", server.url(), "--vs", "--http1.1", without=("h2", "rich"))
+    assert "Protocol     HTTP/1.1 (HTTP/2 was not offered: the package h2 is not here)\n" in alone.out
+    both.warned("HTTP/2 is not offered on any side, because the package h2 is not here")
+
+
 # --- in silence -----------------------------------------------------------------------------------
 
 
