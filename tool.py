@@ -7524,7 +7524,6 @@ class Report:
 SUMMARY_KEYS = (*PHASES, "ttfb", "total")  # each is the name of its tone (SHADES), too
 SUMMARY_STATS = ("min", "median", "p95", "max")
 RATED_US = 50_000  # a shorter time says little about the rate
-ENDS_SOON = datetime.timedelta(days=7)
 WORD = {True: "pass", False: "fail"}
 NONE_GOOD = "no answer was good, so the statistics are of all answers"
 
@@ -7560,7 +7559,7 @@ def plain_ms(us: Iterable[float]) -> list[str]:
 
 def plain_number(value: float) -> str:
     """Return 500 for 500.0, 0.5 for 0.5."""
-    return f"{value:.15g}" if value < 1e15 else repr(value)
+    return f"{value:.15g}"
 
 
 def instant_text(moment: datetime.datetime, to: str = "milliseconds") -> str:
@@ -7725,8 +7724,6 @@ def not_judged_texts(verdict: Verdict, report: Report) -> Iterator[str]:
         text += " on a kept connection" if report.options.series.reuse else ""
         names = dict.fromkeys(name for each in those for name in each.lacking)
         text += f" at {', '.join(names)}" if names else ""
-        if len(report.runs) < report.planned:
-            text += f", stopped after {len(report.runs)} of {report.planned} runs"
         yield text
 
 
@@ -8289,34 +8286,21 @@ def in_seconds(us: float | None) -> float | None:
     return us and round(us) / 1_000_000
 
 
-def known_times(step: Step) -> dict[str, float | None]:
-    """Return the times (us) of a single run that are known to their end: if it failed, not the failed phase,
-    not total.
-    """
-    failed = (step.error.phase, "total") if step.error else ()
-    return {key: us for key, us in step.timing._asdict().items() if key not in failed}
-
-
 def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
     """Give the gauges of a step. Some are of the last run alone, if it came to this step."""
     newest, runs = summary.newest, report.by_variant[summary.variant]
     labels = {**variant_labels(summary.variant), "step": str(summary.number)}
-    medians = known_times(newest) if report.only_run else {key: summary.stat(key) for key in STAT_KEYS}
-    for key in drawn_keys(newest):
-        named = {**labels, "phase": key}
-        if key in PHASES:
-            yield "request_duration_seconds", named, in_seconds(medians.get(key))
-        for name in () if report.only_run else SLO_STATS:
-            yield (
-                "request_duration_stat_seconds",
-                {**named, "stat": name},
-                in_seconds(summary.stat(key, name)),
-            )
+    keys = drawn_keys(newest)
+    for phase in filter(PHASES.__contains__, keys):
+        yield "request_duration_seconds", {**labels, "phase": phase}, in_seconds(summary.stat(phase))
+    for key, name in product(keys, () if report.only_run else SLO_STATS):
+        named = {**labels, "phase": key, "stat": name}
+        yield "request_duration_stat_seconds", named, in_seconds(summary.stat(key, name))
     alike = (step for run in runs for step in run.steps if step.number == summary.number)
     values = {
         "request_success": int(not (summary.failed or summary.bad_status)),
-        "request_ttfb_seconds": in_seconds(medians.get("ttfb")),
-        "request_elapsed_seconds": in_seconds(medians.get("total")),
+        "request_ttfb_seconds": in_seconds(summary.stat("ttfb")),
+        "request_elapsed_seconds": in_seconds(summary.stat("total")),
         "response_status_code": max((each.response.status for each in alike if each.response), default=None),
     }
     if newest.turn == runs[-1].turn:
@@ -8506,6 +8490,7 @@ def otlp_export(report: Report) -> Iterator[bytes]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 26a. Views. Report -> neutral blocks, for any painter: what these are, and the rows of one step.
+LONG_VALID = datetime.timedelta(days=30)  # of a certificate
 LEVELS = " ▁▂▃▄▅▆▇█"
 LABEL = 15  # columns of a label
 
@@ -8604,10 +8589,8 @@ def certificate_line(certificate: Certificate, now: datetime.datetime) -> Spans:
     name, end = Span(f"{clip(certificate_name(certificate))}, "), certificate.not_after
     if end is None:
         return (name, Span("no legible expiry", "bad"))
-    expiry, tone = expiry_text(end, now), "good" if (end - now).days >= 30 else "warn"
-    if end - now <= ENDS_SOON:
-        expiry, tone = f"! {expiry}", "bad"
-    return (name, Span(expiry, tone), Span(f" ({end:%Y-%m-%d})"))
+    tone = "good" if end - now >= LONG_VALID else "bad"
+    return (name, Span(expiry_text(end, now), tone), Span(f" ({end:%Y-%m-%d})"))
 
 
 def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[Row]:

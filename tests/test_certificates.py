@@ -304,11 +304,11 @@ def test_the_last_days_of_a_certificate_are_the_same_in_its_row_and_in_its_budge
     leaf = authority.issue(authority.ca, sans=("127.0.0.1",), days=(-87, 3))
     with http_server(tls=authority.showing(leaf)) as server:
         out = call_tool("--cacert", authority.file, "--cert-days", "30", server.url()).out
-    assert "! expires in 2 days" in out and "cert: 2 days < 30 days (CN localhost)" in out, "nowhere 3 days"
+    assert "expires in 2 days" in out and "cert: 2 days < 30 days (CN localhost)" in out, "nowhere 3 days"
     leaf = authority.issue(authority.ca, sans=("127.0.0.1",), days=(-87, -3.4))
     with http_server(tls=authority.showing(leaf)) as server:
         out = call_tool("-k", "--cert-days", "30", server.url()).out
-    assert "! expired 3 days ago" in out and "cert: -3 days < 30 days (CN localhost)" in out, "nowhere 4"
+    assert "expired 3 days ago" in out and "cert: -3 days < 30 days (CN localhost)" in out, "nowhere 4"
 
 
 def test_a_certificate_beside_the_verified_path_does_not_count_where_python_knows_the_path(
