@@ -2663,6 +2663,8 @@ class Log:
     def __init__(self, expected: tuple[range, ...] = GOOD_STATUSES, deadline: Deadline | None = None) -> None:
         self.deadline = deadline or Deadline()
         self.waits = True  # a read waits for what is to come
+        self.records_left = math.inf  # how many records of TLS may come that hold no data
+        self.in_bulk = False  # large reads are wanted: no instant inside them matters
         self.expected = expected  # statuses: of the body of another one the beginning is kept
         self.hop_phases: tuple[str, ...] = ()  # the phase that each hop belongs to, in the order of opening
         self.asks_resolver = False  # a resolver is asked
@@ -3625,44 +3627,27 @@ class Stream:
 
     Sending and receiving are one operation, because a server may answer before the request is whole, and
     may not read on until its answer is read. `source` is asked again whenever the kernel has taken all that
-    it gave before; empty means nothing to send for now. What a stream does not do itself, the one below does.
+    it gave before; empty means nothing to send for now.
     """
 
-    _inner: Stream  # the one below
+    base: SocketStream  # the one at the bottom, which sends
 
     def __init__(self) -> None:
         self.source: Source = silence
-        self.began = 0  # when the first of the newest bytes reached this machine, where that is known
-        self.arrived = 0  # when the last of them did (both perf_counter_ns)
+        self.began = 0  # perf_counter_ns when the first of the newest bytes reached this machine
         self.truncated = False  # TLS ended without close_notify
-        self.in_bulk = False  # large reads are wanted: no instant inside them matters
-        self.records_left = math.inf  # how many may come that hold no data
         self.alpn: str | None = None  # the protocol that was agreed on, if any (RFC 7301)
-
-    def watch(self, log: Log) -> None:
-        """Note pauses in the log of this request from now on."""
-        self._inner.watch(log)
 
     def read_into(self, view: memoryview) -> int:
         """Receive into a buffer and return how much came, 0 at the end; raises OSError, ssl.SSLError."""
         raise NotImplementedError
 
     def begin(self, source: Source) -> int:
-        """Send from `source` from now on: see `push`. Where that fails, the next read raises the error."""
+        """Send from `source` from now on, at once what can leave without waiting; return the instant. Where
+        that fails, the next read raises the error.
+        """
         self.source = source
-        return self.push()
-
-    def hold(self) -> None:
-        """Hand over all that `source` offers, to leave together with what `begin` sends; raises OSError."""
-        self._inner.hold()
-
-    def push(self) -> int:
-        """Send what can leave at once without waiting; return the instant."""
-        return self._inner.push()
-
-    def send_until_readable(self) -> None:
-        """Send what `source` offers, until something can be read or there is nothing to send for now."""
-        self._inner.send_until_readable()
+        return self.base.push()
 
 
 def arrival_of(ancillary: Iterable[tuple[int, int, bytes]]) -> int:
@@ -3687,7 +3672,8 @@ class SocketStream(Stream):
 
     def __init__(self, log: Log, timestamps: bool = True) -> None:
         super().__init__()
-        self._log = log
+        self.base, self.log = self, log  # of the request under way: pauses are noted there
+        self.arrived = 0  # perf_counter_ns when the last of the newest bytes reached this machine
         self.socket: socket.socket
         self._unsent: bytes | memoryview = b""
         self._send_error: OSError | None = None
@@ -3695,10 +3681,8 @@ class SocketStream(Stream):
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
         self._waited = False  # the newest read had to wait for its bytes
 
-    def watch(self, log: Log) -> None:
-        self._log = log
-
     def push(self) -> int:
+        """Send what can leave at once without waiting; return the instant."""
         departed = time.perf_counter_ns()  # before the call: on loopback the other side reads during it
         if self._refill() and self._send():
             self._refill()  # asked at once, `source` knows when its last byte was sent
@@ -3722,10 +3706,10 @@ class SocketStream(Stream):
         # was read could be read only now.
         if noticed - arrived > FRESH_NS and counter_at(read_tcp_info(self.socket), DISORDER):
             arrived = noticed
-        self._log.deadline.check(arrived)
-        self._log.deadline.look(noticed)
+        self.log.deadline.check(arrived)
+        self.log.deadline.look(noticed)
         if self._waited:
-            self._log.note_pause(self.arrived, arrived)
+            self.log.note_pause(self.arrived, arrived)
         self.arrived = arrived
         if count:
             self.began = arrived
@@ -3734,6 +3718,7 @@ class SocketStream(Stream):
         return count
 
     def hold(self) -> None:
+        """Hand over all that `source` offers, to leave together with what `begin` sends; raises OSError."""
         # Device "the end of the handshake is held for the request": both leave at one instant, which ends
         # tls and begins wait. Without it, tls is 0.158 ms off instead of 0.012.
         while self._refill():
@@ -3743,11 +3728,12 @@ class SocketStream(Stream):
             raise self._send_error
 
     def send_until_readable(self) -> None:
+        """Send what `source` offers, until something can be read or there is nothing to send for now."""
         started = False
         while self._refill():
             # A piece at a time before looking: an upload goes on even while the server keeps talking.
             if started:
-                self._log.deadline.patience()
+                self.log.deadline.patience()
                 if self.wait(select.POLLIN | select.POLLOUT) != select.POLLOUT:
                     return  # an error or a hang-up counts as input: reading tells which it was
             self._send()
@@ -3775,13 +3761,13 @@ class SocketStream(Stream):
 
     def wait(self, wanted: int = select.POLLIN) -> int:
         """Wait for what is wanted; return which of it is there. Raises TimeIsOver, else BlockingIOError."""
-        if not self._log.waits:
+        if not self.log.waits:
             raise BlockingIOError
         self._waited = True
         self._poller.register(self.socket, wanted)
         events: list[tuple[int, int]] = []
         while not events:
-            events = self._log.deadline.poll(self._poller)
+            events = self.log.deadline.poll(self._poller)
         return events[0][1]
 
 
@@ -3794,17 +3780,6 @@ class SocketStream(Stream):
 MESSAGE_CALLBACK = getattr(ssl.SSLContext.__base__, "_msg_callback", None)
 MAX_RECORD = 16384 + 2048  # bytes of ciphertext in one (RFC 5246 section 6.2.3)
 RECORD_HEADER = struct.Struct(">BBxH")  # kind, version, length (RFC 8446 section 5.1)
-
-
-def no_listener(*_: object) -> None:
-    """Take the place of a listener where there is none."""
-
-
-def overhear(context: ssl.SSLContext, listener: Callable[..., object]) -> None:
-    """Have `listener` hear each message of a context's TLS objects that were made since the first call."""
-    # It is never set back to None: for None an interpreter before 3.9.3 keeps its lock for ever.
-    if MESSAGE_CALLBACK:
-        MESSAGE_CALLBACK.__set__(context, listener)
 
 
 def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
@@ -3825,35 +3800,32 @@ def each_certificate(message: bytes, version: int) -> Iterator[bytes]:
 
 
 class HandshakeTap:
-    """Watch the messages of a handshake for what OpenSSL forgets when it fails: the other side's
-    certificates, and whether one of ours was wanted and sent, perhaps later (RFC 8446 section 4.6.2). It does
-    not know the stream: the context would keep that alive, with 20 KB of each run.
+    """What OpenSSL forgets when a handshake fails: the other side's certificates, and whether one of ours was
+    wanted and sent, perhaps later (RFC 8446 section 4.6.2).
     """
 
-    def __init__(self, tls: ssl.SSLObject) -> None:
-        self._tls = tls
+    def __init__(self) -> None:
         self.wanted = 0  # how often a certificate of ours was asked for
         self.own = b""  # the one that was sent (DER)
-        self._certificates = (b"", 0)  # the message that held the other side's, and the version of TLS
-
-    def __call__(
-        self, tls: object, direction: str, version: int, content: int, kind: int, data: bytes
-    ) -> None:
-        """Take a message of a handshake as OpenSSL passes it on (RFC 8446 section 4)."""
-        if tls is not self._tls:
-            return  # the steps of a run share a context, and a callback belongs to a context
-        came = direction == "read"
-        if (content, kind, came) == (22, 11, False):
-            self.own = next(each_certificate(data, version), b"")
-        elif (content, kind, came) == (22, 13, True):  # CertificateRequest
-            self.wanted += 1
-        elif (content, kind, came) == (22, 11, True) and not self._certificates[0]:
-            self._certificates = (bytes(data), version)  # parsed later: this runs in the timed region
+        self.message = (b"", 0)  # the one with the other side's certificates, and the version of TLS
 
     @property
     def certificates(self) -> tuple[bytes, ...]:
         """Return the certificates that came (DER), the other side's own first."""
-        return tuple(islice(each_certificate(*self._certificates), MAX_CHAIN))
+        return tuple(islice(each_certificate(*self.message), MAX_CHAIN))
+
+
+def overhear(tls: Any, direction: str, version: int, content: int, kind: int, data: bytes) -> None:
+    """Note in the tap of a TLS object what OpenSSL shows of its handshake (RFC 8446 section 4)."""
+    if content != 22:  # a header, an alert: this is called for each record
+        return
+    came, tap = direction == "read", tls.tap
+    if kind == 13 and came:  # CertificateRequest
+        tap.wanted += 1
+    elif kind == 11 and not came:  # Certificate
+        tap.own = next(each_certificate(data, version), b"")
+    elif kind == 11 and not tap.message[0]:
+        tap.message = (bytes(data), version)  # parsed later: this runs in the timed region
 
 
 class TlsStream(Stream):
@@ -3880,17 +3852,19 @@ class TlsStream(Stream):
         self._rest = 0  # bytes of the newest record that are still to come, once its header is whole
         self._cut = 0  # bytes of its header that have come, while it is not
         self._plain: bytes | memoryview = b""  # what is still to be encrypted
-        self._late_requests = 0  # for a client certificate, after the handshake
         # The version and cipher, the other side's own certificate, and those that verification went by.
         self._agreed: tuple[str | None, str | None, bytes | None, tuple[bytes, ...]] = None, None, None, ()
         self.answered = 0  # when the other side's flight came that ended the handshake, 0 if ours did
         self._buffer = memoryview(new_buffer())
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.context = context
-        overhear(context, no_listener)  # an object that is made without a listener never has one
+        if MESSAGE_CALLBACK:  # an object that is made without one never has one
+            MESSAGE_CALLBACK.__set__(context, overhear)
         sni = name.encode("ascii")  # a str would go through the idna codec
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=sni)
-        self.tap = HandshakeTap(self._tls)
+        # Not this stream itself: it would refer to itself, and stay with 20 KB of each run.
+        self.tap = self._tls.tap = HandshakeTap()  # type: ignore[attr-defined]
+        self._wanted = 0  # how often a certificate was asked for within the handshake
         try:
             self._try_handshake()
         except ssl.SSLError as error:
@@ -3898,24 +3872,18 @@ class TlsStream(Stream):
 
     def shake_hands(self, inner: Stream) -> None:
         """Shake hands over `inner`; our last flight leaves when `begin` sends. Raises OSError, EOFError."""
-        self._inner = inner
-        overhear(self.context, self.tap)
-        try:
-            if self._failure:
-                raise self._failure
-            while not self._try_handshake():
-                if not self._pull():
-                    raise EOFError
-        finally:
-            # From here on it would only cost time, unless a certificate of ours may still be asked for.
-            if not self.context.post_handshake_auth:
-                overhear(self.context, no_listener)
+        self._inner, self.base = inner, inner.base
+        if self._failure:
+            raise self._failure
+        while not self._try_handshake():
+            if not self._pull():
+                raise EOFError
         # In TLS 1.2 the last flight is the server's: the handshake ends when it arrives. In TLS 1.3 it is
         # ours: it waits for the request, and the handshake ends when both leave.
         if not self._outgoing.pending:
-            self.answered = self.arrived
-        inner.hold()
-        self.established = True
+            self.answered = self.base.arrived
+        self.base.hold()
+        self.established, self._wanted = True, self.tap.wanted
         self.alpn = self._tls.selected_alpn_protocol()
 
     def note_agreed(self) -> None:
@@ -3960,8 +3928,8 @@ class TlsStream(Stream):
     def read_into(self, view: memoryview) -> int:
         count = self._decrypt(view)
         while count is None:
-            self.records_left -= 1
-            if self.records_left < 0:
+            self.base.log.records_left -= 1
+            if self.base.log.records_left < 0:
                 raise protocol_error(UNASKED)
             if not self._pull():
                 self.truncated = True
@@ -3994,44 +3962,38 @@ class TlsStream(Stream):
         """
         if self._failure:
             raise self._failure
-        count, room, noted, ended = 0, len(view), self.tap.wanted, False
+        count, room, ended = 0, len(view), False
         try:
             while count < room and not ended:
                 got: int = self._tls.read(room, view[count:])  # type: ignore[assignment]
                 count += got
                 ended = not got
-                if not self.in_bulk:
+                if not self.base.log.in_bulk:
                     break
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
             self._failure = error
-        asked = self.tap.wanted - noted
-        self._late_requests += asked
-        # RFC 9113 section 9.2.3. Our answer is in memory still, and never leaves.
-        if asked and self.alpn == "h2":
-            raise broken_http2("it asked for a client certificate after the handshake")
-        if asked and self._late_requests > MAX_LATE_REQUESTS:
-            raise protocol_error("the server asked for a client certificate again and again")
+        # HTTP/2 forbids it (RFC 9113 section 9.2.3). Our answer is in memory still, and never leaves.
+        if self.tap.wanted - self._wanted > (0 if self.alpn == "h2" else MAX_LATE_REQUESTS):
+            raise protocol_error("the server asked for a client certificate too often after the handshake")
         if self._failure and not count:
             raise self._failure
         return count if count or ended else None
 
     def _pull(self) -> bool:
         """Give OpenSSL one record, or in bulk what one read brings; False at the end of the stream below."""
-        if self.in_bulk:
-            self._inner.send_until_readable()  # the last byte of an upload ends `in_bulk`
-        self._inner.in_bulk, self._inner.records_left = self.in_bulk, self.records_left
+        if self.base.log.in_bulk:
+            self.base.send_until_readable()  # the last byte of an upload ends `in_bulk`
         came = self._read_on()
         self.began = self._inner.began
-        while came and (self._rest or self._cut) and not self.in_bulk:
+        while came and (self._rest or self._cut) and not self.base.log.in_bulk:
             came = self._read_on()
-        self.arrived = self._inner.arrived
         return came
 
     def _read_on(self) -> bool:
         """Read to the end of a header or a record at the most, or in bulk what is there. False at the end."""
-        most = BUFFER if self.in_bulk else self._rest or 5
+        most = BUFFER if self.base.log.in_bulk else self._rest or 5
         try:
             came = self._inner.read_into(self._buffer[self._cut : most])
         except BlockingIOError:
@@ -4703,11 +4665,11 @@ class Http1Exchange(Exchange):
             self.log.response, self.log.done = response, self.log.first_byte
             return
         self.log.response = response
-        stream.in_bulk = True  # in the body only the last instant counts, and it stays exact
+        self.log.in_bulk = True  # in the body only the last instant counts, and it stays exact
         if response.status >= 300:
             stream.source = silence  # the rest of the request is not wanted (RFC 9112 section 9.5)
         read_response_body(self.reader, self.request.method, response, self.log)
-        self.log.done = stream.arrived
+        self.log.done = stream.base.arrived
         if self.reader.left:
             cause = ": its Content-Length is too small" if self.log.length == self.log.received else ""
             self.log.notes += (f"{self.reader.left} B or more came behind the end of the answer{cause}",)
@@ -4719,6 +4681,7 @@ DATA, HEADERS, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0x0, 0x1, 0x7, 0x8, 0x9
 END_STREAM, END_HEADERS, PADDED = 0x1, 0x4, 0x8  # flags of frames
 MAX_FRAME = 16384  # bytes of a payload, unless SETTINGS allow more (section 4.2)
 INITIAL_WINDOW = 65535  # bytes (section 6.9.2)
+MAX_BLOCK = 64 * 1024  # bytes of a packed header section: hpack before 4.2 takes a minute for a megabyte
 # | length, 3 bytes | kind, 1 | flags, 1 | stream, 4 | (section 4.1): length and kind are one number here.
 FRAME_HEADER = struct.Struct(">IBI")
 
@@ -4800,21 +4763,6 @@ def import_h2() -> bool:
     return optional("h2.connection") is not None
 
 
-def read_packed_integer(data: memoryview, bits: int) -> tuple[int, int]:
-    """Return an integer of HPACK and how many bytes it took (RFC 7541 section 5.1). Raises IndexError where
-    none ends within 10 bytes: hpack before 4.2 takes a minute for a megabyte of them.
-    """
-    most = (1 << bits) - 1
-    number = data[0] & most
-    if number < most:
-        return number, 1
-    for at in range(1, 11):
-        number += (data[at] & 0x7F) << 7 * (at - 1)
-        if data[at] < 0x80:
-            return number, at + 1
-    raise IndexError
-
-
 class Http2Connection(Reader):
     """An HTTP/2 connection: what holds from one request to the next. All that is sent is h2's, but for the
     credit of a body. Of what comes, h2 unpacks and checks fields, answers SETTINGS and PING, keeps the
@@ -4842,13 +4790,12 @@ class Http2Connection(Reader):
         }
         self.h2.local_settings = Settings(initial_values=settings)
         self.h2.decoder.max_header_list_size = room
-        vars(sys.modules["hpack.hpack"])["decode_integer"] = read_packed_integer
         self._unpack = self.h2.decoder.decode
         self.h2.decoder.decode = self._unpack_fields  # type: ignore[method-assign, assignment]
         self.h2.initiate_connection()
         # SETTINGS widen the windows of streams alone (RFC 9113 section 6.9.2).
         self.h2.increment_flow_control_window(HTTP2_WINDOW - INITIAL_WINDOW)
-        self.in_block = False  # HEADERS came, but not yet the CONTINUATION that ends them
+        self.block = 0  # bytes of HEADERS and CONTINUATION, until the one comes that ends them
         self._consumed = 0  # bytes of DATA for which no credit was returned
         self._unsent = bytearray()  # frames
 
@@ -4949,7 +4896,7 @@ class Http2Exchange(Exchange):
     def run(self, stream: Stream) -> None:
         """Read frames to the end of our stream, or of the body: some servers end the stream late."""
         self.reader.stream = stream
-        stream.in_bulk = bool(self._body)  # what comes during an upload is credit, nearly always
+        self.log.in_bulk = bool(self._body)  # what comes during an upload is credit, nearly always
         try:
             while not self._ended:
                 self._read_frame()
@@ -4965,7 +4912,7 @@ class Http2Exchange(Exchange):
             ended = f"the connection ended after {self.log.received} bytes, before the end of the response"
             raise protocol_error(ended, CLOSED_EARLY) from None
         self._check_length()
-        self.log.done = stream.arrived
+        self.log.done = stream.base.arrived
         self.reader.close_stream(self._stream, not (self._body or self._given_up))
 
     def _check_length(self) -> None:
@@ -4989,7 +4936,7 @@ class Http2Exchange(Exchange):
         if self.log.sent is None and not self._given_up:
             self.log.sent = time.perf_counter_ns()
             # What comes from here on is the answer: its first byte needs its own time of arrival.
-            self.reader.stream.in_bulk = self.log.response is not None
+            self.log.in_bulk = self.log.response is not None
         return b""
 
     def _send_body(self) -> None:
@@ -5005,36 +4952,34 @@ class Http2Exchange(Exchange):
             h2.send_data(self._stream, chunk, end_stream=not self._body)
             left -= size
 
-    def _next_header(self) -> bytes:
-        """Read the header of a frame (RFC 9113 section 4.1) that may come now."""
+    def _read_frame(self) -> None:
+        """Read one frame (RFC 9113 section 4.1), and take it or give it to h2."""
         header = self.reader.exactly(9)
-        length, _, _, stream = read_frame_header(header)
+        length, kind, flags, stream = read_frame_header(header)
         if header[:5] == b"HTTP/":
             raise protocol_error("the server agreed on HTTP/2 but answers in HTTP/1", "Ask with --http1.1.")
         if length > MAX_FRAME:
             raise protocol_error(f"an HTTP/2 frame of {length} bytes came, {MAX_FRAME} are allowed")
         if self._ended and stream > self._stream:  # idle, and nothing was asked on that stream yet
             raise protocol_error(UNASKED)
-        return header
-
-    def _read_frame(self) -> None:
-        """Read one frame, and take it or give it to h2."""
-        header = self._next_header()
-        length, kind, flags, stream = read_frame_header(header)
         # DATA before HEADERS, or between HEADERS and CONTINUATION, goes to h2, which refuses it.
-        if kind == DATA and stream == self._stream and self.log.response and not self.reader.in_block:
+        if kind == DATA and stream == self._stream and self.log.response and not self.reader.block:
             self._count_data(length, flags)
             return
         if kind == HEADERS and stream == self._stream:
             self._headers_began = self.reader.stream.began  # that is the first byte, unless this is a 1xx
         payload = self.reader.exactly(length)
-        if kind == GOAWAY and stream == 0 and length >= 8 and not self.reader.in_block:
+        if kind == GOAWAY and stream == 0 and length >= 8 and not self.reader.block:
             self._go_away(payload)
             return
+        if kind in (HEADERS, CONTINUATION):
+            self.reader.block += 9 + length
+            if self.reader.block > MAX_BLOCK:
+                raise protocol_error(f"a header section has more than {MAX_BLOCK >> 10} KiB in HTTP/2")
         for event in self.reader.take(header + payload):
             self._follow(event)
-        if kind in (HEADERS, CONTINUATION):
-            self.reader.in_block = not flags & END_HEADERS
+        if flags & END_HEADERS and kind in (HEADERS, CONTINUATION):
+            self.reader.block = 0
 
     def _follow(self, event: Any) -> None:
         """Do what an event of h2 calls for."""
@@ -5089,7 +5034,7 @@ class Http2Exchange(Exchange):
         self.log.response = Response(status, "", "HTTP/2", headers)
         self.log.length = content_length(headers) if has_body(self.request.method, status) else 0
         self._held = self.held_ns(self._headers_began), 0
-        self.reader.stream.in_bulk = True
+        self.log.in_bulk = True
         if status >= 300 and self._body:  # the rest of the request is not wanted
             self._body, self._given_up = self._body[:0], True
 
@@ -5183,61 +5128,81 @@ def syn_ack_at(info: bytes, begun: int, noticed: int) -> int:
     return begun + rtt * 1000
 
 
-class Race:
-    """A race for a connection (RFC 8305): the next address after 250 ms, or at once when one has failed.
-    `spare` holds sockets that were made before the clock, by family; the others begin at `interface`.
+class Tcp(Hop):
+    """The connection to the first machine on the way, the target or a proxy: a race of its addresses (RFC
+    8305), the next one after 250 ms, or at once when one has failed.
     """
 
-    def __init__(self, log: Log, spare: dict[int, socket.socket], interface: str | None) -> None:
-        self.noticed = 0  # when it was seen that the winner is connected
-        self._log, self._spare, self._interface = log, spare, interface
+    awaits = "connection"
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.place = setup.route.first_hop(self.request.url)
+        self.asks_resolver = known_address(*self.place, self.options) is None
+        self._stream = SocketStream(self.log)
+        self._spare: dict[int, socket.socket] = {}  # made before the clock, by family
         self._poller = select.poll()
         self._under_way: dict[int, tuple[Dial, socket.socket]] = {}  # attempts by descriptor
         self._next_start = 0
         self._failures: list[OSError] = []
+        self._winner: Dial  # the attempt that connected first
+        self._noticed = 0  # when that was seen
 
-    def run(self, peers: Iterable[Peer]) -> tuple[Dial, socket.socket]:
-        """Return which attempt connected first, and its socket; raises the first OSError if none did."""
-        waiting = list(peers)
+    def prepare(self) -> None:
+        """Make a first socket of each family that there is here; raises OSError where a limit allows none."""
+        wanted = self.options.family
+        errors: list[OSError] = []
+        for family in FAMILY_NAMES if wanted == socket.AF_UNSPEC else (wanted,):
+            try:
+                # Device "sockets are made before the clock": without it, dns is 2.44 ms off instead of 0.67.
+                self._spare[family] = open_socket(family, self.options.interface)
+            except OSError as error:
+                errors.append(error)
+        refused = next(filter(is_refused, errors), None)
+        if refused and not self._spare:
+            raise refused
+        self.log.sockets += self._spare.values()
+
+    def look_up(self) -> None:
+        self.log.peers = resolve(*self.place, self.options, self.lookups, self.log)
+
+    def open(self, below: Stream) -> Stream:
+        """Run the race; raises the first OSError where no attempt connected."""
+        waiting = list(self.log.peers)
         while waiting or self._under_way:
             now = time.perf_counter_ns()
             if waiting and (not self._under_way or now >= self._next_start):
                 self._start(waiting.pop(0))
                 continue
             pause = max(0, self._next_start - now) / 1e6 if waiting else math.inf
-            for descriptor, events in self._log.deadline.poll(self._poller, pause):
-                self.noticed = time.perf_counter_ns()
+            for descriptor, events in self.log.deadline.poll(self._poller, pause):
+                self._noticed = time.perf_counter_ns()
                 dial, connection = self._under_way.pop(descriptor)
                 # A failure brings POLLERR or POLLHUP too; asking the socket would cost the winner time.
                 code = 0
                 if events != select.POLLOUT:
                     code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if not code:
-                    return dial, connection
+                    self._winner, self._stream.socket = dial, connection
+                    return self._stream
                 self._poller.unregister(connection)
                 self._fail(dial, connection, code)
         raise self._failures[0]
-
-    def end(self) -> None:
-        """Give up the others, once the winner's first flight has left."""
-        for dial, connection in self._under_way.values():
-            dial.ended, dial.error = self.noticed, GIVEN_UP
-            connection.close()
 
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
         connection, code = self._spare.pop(peer.family, None), 0
         try:
             if connection is None:
-                connection = open_socket(peer.family, self._interface)
-                self._log.sockets.append(connection)
+                connection = open_socket(peer.family, self.options.interface)
+                self.log.sockets.append(connection)
         except OSError as error:
             code = error.errno or 0
         begun = time.perf_counter_ns()
         if connection:  # before anything is noted: that would count as a part of the round trip
             code = connection.connect_ex(peer.address)
         dial = Dial(begun, peer)
-        self._log.dials.append(dial)
+        self.log.dials.append(dial)
         self._next_start = begun + round(CONNECT_STAGGER * 1e9)
         if connection and code in (0, errno.EINPROGRESS):
             self._under_way[connection.fileno()] = dial, connection
@@ -5253,53 +5218,18 @@ class Race:
         self._next_start = 0
         dial.ended, dial.error = time.perf_counter_ns(), reason_of(error).lower()
 
-
-class Tcp(Hop):
-    """The connection to the first machine on the way: the target, or a proxy."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        self.place = setup.route.first_hop(self.request.url)
-        self._spare: dict[int, socket.socket] = {}
-        self._stream = SocketStream(self.log)
-        self._race = Race(self.log, self._spare, self.options.interface)
-        self._winner: Dial  # the attempt that connected first
-        self.asks_resolver = known_address(*self.place, self.options) is None
-
-    def prepare(self) -> None:
-        """Make a first socket of each family that there is here; raises OSError where a limit allows none."""
-        wanted, interface = self.options.family, self.options.interface
-        errors: list[OSError] = []
-        for family in FAMILY_NAMES if wanted == socket.AF_UNSPEC else (wanted,):
-            try:
-                # Device "sockets are made before the clock": without it, dns is 2.44 ms off instead of 0.67.
-                self._spare[family] = open_socket(family, interface)
-            except OSError as error:
-                errors.append(error)
-        refused = next(filter(is_refused, errors), None)
-        if refused and not self._spare:
-            raise refused
-        self.log.sockets += self._spare.values()
-
-    def look_up(self) -> None:
-        self.log.peers = resolve(*self.place, self.options, self.lookups, self.log)
-
-    def open(self, below: Stream) -> Stream:
-        self._winner, self._stream.socket = self._race.run(self.log.peers)
-        return self._stream
-
     def note_opened(self, departed: int) -> int:
-        """Note the outcome of the race; return when the SYN-ACK came."""
+        """Note the outcome of the race, and end it; return when the SYN-ACK came."""
         connection = self._stream.socket
         info = read_tcp_info(connection)
-        answered = self._winner.ended = syn_ack_at(info, self._winner.begun, self._race.noticed)
+        answered = self._winner.ended = syn_ack_at(info, self._winner.begun, self._noticed)
         self.log.connected = Connected(answered, connection, self._winner.peer, connection.getsockname()[0])
         self.log.tcp_info = {"connected": info}
         self.log.note_cpu("connected")
-        self._race.end()
+        for dial, loser in self._under_way.values():
+            dial.ended, dial.error = self._noticed, GIVEN_UP
+            loser.close()
         return answered
-
-    awaits = "connection"
 
     @property
     def detail(self) -> str:  # type: ignore[override]
@@ -5444,7 +5374,7 @@ class Tunnel(Hop):
             message = f"{shown} answered CONNECT with a page of its own, as a web server would"
             hint = "That address most likely belongs to a web server: check host and port of the proxy."
             raise NetworkError("proxy", message, hint)
-        self.opened_at = below.arrived
+        self.opened_at = below.base.arrived
         return below
 
 
@@ -5550,14 +5480,13 @@ class Way:
         before = self._before
         assert before.exchange
         self._log.idle = time.perf_counter_ns() - (before.done or 0)
-        self._stream.watch(self._log)
+        self._stream.base.log = self._log
         self._log.waits = False  # a message that has begun to come may never end
-        self._stream.in_bulk, self._stream.records_left = False, MAX_IDLE
+        self._log.records_left = MAX_IDLE
         gone = before.exchange.check_idle(self._log.idle)
-        self._log.waits = True
+        self._log.waits, self._log.records_left = True, math.inf
         if gone:
             return gone
-        self._stream.records_left = math.inf
         # What holds for the connection, not for that request alone.
         self._log.kept, self._log.connected, self._log.tls = True, before.connected, before.tls
         for hop in self._hops:
