@@ -208,7 +208,7 @@ def test_a_server_that_asks_without_end_is_answered_three_times(authority, holde
     with scripted(script, tls=context) as server:
         step = failure(here(*options(authority, holder), "-m", "10", server.url()), "protocol")
     assert len(asked) == 4 and step["network"]["client_cert"] is True
-    assert "asked for a client certificate after the handshake: too often" in step["error"]["message"]
+    assert "asked for a client certificate too often after the handshake" in step["error"]["message"]
 
 
 # --- shown to nobody else --------------------------------------------------------------------------

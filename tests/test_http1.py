@@ -73,13 +73,6 @@ def test_a_status_line_is_read_as_curl_reads_it(call_tool):
         assert [response["http_version"], response["status"], response["reason"] or ""] == read
 
 
-def test_a_malformed_status_line_of_an_http_server_is_called_that(call_tool):
-    for line in ("HTTP/1.1 2x0 What", "HTTP/1.1"):
-        error = failed(call_tool, f"{line}\r\n\r\n")
-        assert "status line" in error["message"] and line in error["message"]
-        assert "port" not in error["hint"]
-
-
 def test_headers_are_reported_in_order_with_repetition_and_a_blank_for_a_control(call_tool):
     """CR and NUL are blanks by RFC 9110 section 5.5, in a folded line too."""
     lines = ["X-B: 2", "X-A: a\rb\0c", "X-B: \r3\0\r\n \tb\rc\0", "x-a:  padded ", "X-Empty:"]

@@ -106,7 +106,7 @@ def test_tls_over_it_is_with_the_url_s_host(folder, authority):
         wrong = failure(here(*trust, "https://other.test/"), "tls", "tls")
     assert names == ["inside.test", "other.test"]
     assert network["tls_verified"] is True and network["cert_cn"] == "inside"
-    assert "issued for inside.test" in wrong["error"]["message"]
+    assert "its default, for inside.test" in wrong["error"]["message"]
 
 
 # --- where nobody answers --------------------------------------------------------------------------
