@@ -2103,7 +2103,7 @@ OPTIONS = {
         ("--count", "N", f"measure N times, up to {MAX_COUNT} (--versus: {DEFAULT_ROUNDS})"),
         ("--duration", "TIME", "measure for so long, and say what changes"),
         ("--interval", "TIME", "from start to start (1 s; --versus: 0)"),
-        ("--reuse", "", "send each run on the connection of the one before"),
+        ("--reuse", "", "keep-alive: send each run on the connection of the one before"),
         ("--all-addresses", "", "measure each address of the name, and compare"),
         ("--versus --vs", "WORDS", "compare with options or a URL in quotes; others go to every side"),
         ("--baseline", "FILE", "compare with an earlier --json of a series"),

@@ -1,15 +1,13 @@
 """README and its papers do what they say: each command of their code blocks is run as it stands.
 
 It is run in a network of its own, where the names lead to servers of these tests. Each gate is run against
-each kind of server that README's table of outcomes has. `python3 -m venv …` is run by .ci/run, `pip install`
-by test_install.py, `build_zipapp.sh` by test_zipapp.py.
+each kind of server that README's table of outcomes has. `python3 -m venv …` is run by .ci/run.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import itertools
 import os
 import re
@@ -33,7 +31,6 @@ README = (ROOT / "README.md").read_text("utf-8")
 MONITORING = (ROOT / "tests" / "MONITORING.md").read_text("utf-8")
 REFERENCE = (ROOT / "tests" / "REFERENCE.md").read_text("utf-8")
 PAPERS = ["README.md", *(f"tests/{name}.md" for name in "REFERENCE JSON MONITORING LIMITS README".split())]
-RUN_ELSEWHERE = re.compile(r"^(python3 -m venv|\./build_zipapp|pip install) ")
 LONG_ENOUGH, PATIENCE = 6, 150
 """Seconds after which a run that measures for minutes is interrupted, and any other command."""
 
@@ -74,11 +71,9 @@ def scripts():
     """List the code blocks in the shell's language, and the steps of CI, as scripts."""
     text = README + MONITORING
     steps = re.findall(r"^- run: (.*)", "".join(blocks(text, "yaml")), re.MULTILINE)
-    kept = [
-        "\n".join(line for line in block.splitlines() if not RUN_ELSEWHERE.match(line))
-        for block in blocks(text, "sh")
-    ]
-    return [script for script in (*kept, *steps) if script]
+    return [
+        re.sub("^python3 -m venv .*", "", block, flags=re.MULTILINE) for block in blocks(text, "sh")
+    ] + steps
 
 
 def examples():
@@ -133,7 +128,7 @@ esac
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory, authority, program) -> Path:
     """Make the folder from which commands are run, with all that they name but what the network has."""
-    for tool in ("bash", "jq", "sha256sum", "timeout", "ip", "mount"):
+    for tool in ("bash", "jq", "timeout", "ip", "mount"):
         if not shutil.which(tool):
             pytest.skip(f"{tool} is not here")
     folder = tmp_path_factory.mktemp("desk")
@@ -146,11 +141,6 @@ def desk(tmp_path_factory, authority, program) -> Path:
         file.chmod(0o755)
     shutil.copy(TOOL, folder)
     shutil.copy(authority.file, folder / "ca.pem")
-    (folder / "dist").mkdir()
-    (folder / "dist" / "httphases.pyz").write_bytes(b"an archive")
-    files = (folder / "tool.py", folder / "dist" / "httphases.pyz")
-    sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
-    (folder / "dist" / "SHA256SUMS").write_text("".join(sums))
     identity(folder, authority)
     return folder
 
@@ -166,7 +156,6 @@ def identity(folder, authority):
         key.private_bytes(*kind, serialization.BestAvailableEncryption(b"pw"))
     )
     (folder / "pw").write_text("pw\n")
-    (folder / "token.txt").write_text("Authorization: Bearer a-token-of-README\n")
 
 
 def everywhere(reply):
