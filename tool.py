@@ -288,7 +288,6 @@ BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
 UPLOAD_PIECE = 64 * 1024  # of an HTTP/2 body; an answer to a PING waits for a piece to be sent
 CONNECT_STAGGER = 0.25  # seconds before the next address is tried (RFC 8305 section 5)
 HTTP2_WINDOW = 1 << 30  # nothing received is kept, so nothing but the network needs to slow the sender
-CLOCK_ERROR_NS = 20_000  # ns by which an instant of the kernel's clock may be off on ours
 WAKE_UP_NS = 100_000  # ns that an idle machine needs to wake a program up for an answer, at the least
 SHORT_OF_CPU_NS = 2_000_000  # ns: a start that waited longer for CPUs is short of them; idle: 0.03-0.7 ms
 NAPS, NAP_SECONDS = 20, 0.0002  # before the clock; three naps gave part of the gain, ten nearly all
@@ -2756,12 +2755,6 @@ class Log:
     def fail(self, error: NetworkError, at: int) -> None:
         self.error, self.stopped = error, at
 
-    @property
-    def stale(self) -> bool:
-        """Tell whether the answer came before this request could leave: then it answers another request."""
-        first = self.first_byte
-        return self.kept and first is not None and first < self.start - 2 * CLOCK_ERROR_NS
-
     def _opened(self, count: int) -> int | None:
         """Return when the first `count` hops were open; when all are, the wait begins: `start_of_wait`."""
         if not 0 < count <= len(self.opened):
@@ -2986,21 +2979,18 @@ def parse_certificate(der: bytes) -> Certificate:
 #     that choose from them. The hop or the exchange that failed asks here.
 NOT_HERE_HINT = "--interface names no interface or address of this machine: `ip address` lists them."
 CONNECT_HINTS = {
-    errno.ECONNREFUSED: "The machine answers, but nothing listens on that port (or a firewall rejects it): "
-    "check the port, and whether the service runs.",
+    errno.ECONNREFUSED: "The machine answers, but nothing listens on that port, or a firewall rejects it.",
     errno.EHOSTUNREACH: "No route there, or a router turned it away: check routing, firewalls and the host.",
     errno.ENETUNREACH: "This machine has no route to that network: check its own network configuration.",
     errno.ETIMEDOUT: "Packets vanish on the way: check the address, routing and firewalls.",
     **dict.fromkeys((errno.EACCES, errno.EPERM), "A firewall or policy of this machine forbids it."),
-    errno.EADDRNOTAVAIL: "This machine has no free local port for it (`ss -tan` lists them; keep connections "
-    "in use, or raise ip_local_port_range), or no address from which to go there.",
+    errno.EADDRNOTAVAIL: "No local port is free (`ss -tan` lists them), or no address to go there from.",
     errno.ENODEV: NOT_HERE_HINT,
     errno.EINVAL: "The route leads nowhere, or a link-local address lacks its zone (fe80::1%25eth0).",
 }
 UNIX_HINTS = {  # of connect() on a unix socket (unix(7))
     errno.ENOENT: "Check the path, and whether the service runs: it makes the socket when it starts.",
-    errno.ECONNREFUSED: "Check that it is a socket, and that the service runs. One that "
-    "has ended may leave it behind.",
+    errno.ECONNREFUSED: "Check that the service runs, for one that has ended may leave it behind.",
     errno.EACCES: "Check the permissions (ls -l): w on the socket, x on each folder above it.",
     errno.EAGAIN: "The service runs and takes none: it hangs, or has too many. Look at its load and log.",
 }
@@ -3010,14 +3000,11 @@ CLOSED_EARLY = "The server or a load balancer hung up: look at its log, its time
 HTTP2_HINT = "The server, or something in front of it, is at fault; --http1.1 avoids HTTP/2."
 PROXY_ADDRESS_HINT = "Check that the address belongs to such a proxy, and look at the proxy's log."
 OUT_OF_REACH = "The proxy could not reach the target: check its name and port as the proxy sees them."
-PROXY_HINTS = {
+PROXY_HINTS = {  # by the status of HTTP or, below 9, the reply of SOCKS5 (RFC 1928 section 6)
     407: "Give the proxy a user name and password, in its URL: http://user:password@host:port.",
     403: "A proxy that answers so forbids this target or port: ask whoever runs it.",
-    **dict.fromkeys((502, 503, 504), OUT_OF_REACH),
-}
-SOCKS_HINTS = {
-    **dict.fromkeys((0x03, 0x04, 0x08), OUT_OF_REACH),
-    0x05: "The target refused the proxy: check the target's port, and whether the service runs.",
+    **dict.fromkeys((502, 503, 504, 3, 4, 8), OUT_OF_REACH),
+    5: "The target refused the proxy: check the target's port, and whether the service runs.",
 }
 CODE_HINT = "Look at the server's log; --http1.1 tells whether HTTP/2 is at fault."
 CUT_HINT = "The server cut this one answer short, and keeps the connection: look at its log."
@@ -3031,38 +3018,24 @@ TOO_MANY_INTERIM = f"more than {MAX_INTERIM} interim (1xx) responses came before
 RAISE_M = "give it more time with -m."
 LOOKUP_HINT = "Check the resolver of this machine."
 FAMILY_HINT = "One family of addresses alone was asked for: by -4, -6, or an address after --interface."
-
-
 # By what was under way when the time of -m was over (`Stage.awaits`): what to say, and what to try.
 STUCK = {
-    "dns": (
-        "the resolver gave no answer for {detail} within {limit}",
-        "Check the name servers in /etc/resolv.conf; --resolve HOST:PORT:ADDR goes around them.",
-    ),
-    "connection": (
-        "no connection to {detail} within {limit}",
-        "Nothing came back: a firewall drops packets, the host is down, or the service is busy.",
-    ),
-    "proxy": (
-        "the proxy {proxy} did not connect to the target within {limit}",
-        f"Look at the proxy's log; {RAISE_M}",
-    ),
-    "tls": (
-        "the TLS handshake{detail} was not finished within {limit}",
-        "Connections are accepted there but no handshake: it is overloaded, or does not speak TLS.",
-    ),
-    "upload": (
-        "the request could not be sent whole within {limit}",
-        f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}",
-    ),
-    "answer": (
-        "{detail} came within {limit}",
-        f"The server is connected but does not answer: look at its load and log; {RAISE_M}",
-    ),
-    "body": (
-        "the response was not complete within {limit}: {detail}",
-        f"A large body, a slow path or a stalled server: {RAISE_M}",
-    ),
+    "dns": "the resolver gave no answer for {detail} within {limit}",
+    "connection": "no connection to {detail} within {limit}",
+    "proxy": "the proxy {proxy} did not connect to the target within {limit}",
+    "tls": "the TLS handshake{detail} was not finished within {limit}",
+    "upload": "the request could not be sent whole within {limit}",
+    "answer": "{detail} came within {limit}",
+    "body": "the response was not complete within {limit}: {detail}",
+}
+STUCK_HINTS = {
+    "dns": "Check the name servers in /etc/resolv.conf; --resolve HOST:PORT:ADDR goes around them.",
+    "connection": "Nothing came back: a firewall drops packets, the host is down, or the service is busy.",
+    "proxy": f"Look at the proxy's log; {RAISE_M}",
+    "tls": "Connections are accepted there but no handshake: it is overloaded, or does not speak TLS.",
+    "upload": f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}",
+    "answer": f"The server is connected but does not answer: look at its load and log; {RAISE_M}",
+    "body": f"A large body, a slow path or a stalled server: {RAISE_M}",
 }
 
 
@@ -3161,18 +3134,16 @@ def refusal_hint(response: Response, login: Any) -> str:
 def explain_socks5(error: Any, proxy: Proxy, looked_up: bool) -> NetworkError:
     """Put an error of PySocks in words; the proxy was asked for a name, or an address `looked_up` here."""
     reply = re.match(r"0x([0-9a-f]{2}): ", error.msg)
-    message = "hung up during the negotiation"
+    message = f"does not answer like SOCKS5: {error.msg.lower()}"
     hint = "Check that the address belongs to a SOCKS5 proxy, and the proxy's log."
     if reply:
         code = int(reply[1], 16)
         message = f"refused: {error.msg[6:].lower()} (SOCKS reply {code})"
-        hint = SOCKS_HINTS.get(code, "Look at the proxy's log.")
+        hint = PROXY_HINTS.get(code, "Look at the proxy's log.")
         hint += " -4 or -6 asks it for another address, socks5h for the name." if looked_up else ""
     elif type(error).__name__ == "SOCKS5AuthError":
         message = "refused the credentials, or the lack of them"
         hint = f"Check the user name and password in the proxy URL: {proxy.scheme}://user:password@host:port."
-    elif "closed unexpectedly" not in error.msg:
-        message = f"does not answer like SOCKS5: {error.msg.lower()}"
     return NetworkError("proxy", f"the proxy {proxy.shown} {message}", hint)
 
 
@@ -3242,6 +3213,10 @@ class TlsFailure(NamedTuple):
         return tuple(map(parse_certificate, self.stream.tap.certificates))
 
     @property
+    def certificate(self) -> Certificate:
+        return next(iter(self.chain), NO_CERTIFICATE)
+
+    @property
     def known(self) -> tuple[Certificate, ...]:
         """Return what was sent, and the CAs that are trusted here."""
         return (*self.chain, *map(parse_certificate, self.stream.context.get_ca_certs(True)))
@@ -3275,9 +3250,9 @@ def expiry_text(end: datetime.datetime, now: datetime.datetime) -> str:
     return f"expired {in_days(end, now)} ago" if end < now else f"expires in {in_days(end, now)}"
 
 
-def has_expired(der: bytes) -> str:
-    """Say since when a certificate has expired, empty for one that has not, or for none."""
-    end, now = parse_certificate(der).not_after, wall_clock()
+def has_expired(certificate: Certificate) -> str:
+    """Say since when a certificate has expired, empty for one that has not."""
+    end, now = certificate.not_after, wall_clock()
     return expiry_text(end, now) if end and end < now else ""
 
 
@@ -3302,7 +3277,7 @@ def validity_error(failure: TlsFailure) -> tuple[str, str]:
             if each not in failure.chain:
                 where = "in the trust store (package ca-certificates, or the file of --cacert)"
                 message = f"a CA certificate {where} {when}: {foreign(certificate_name(each))}"
-            elif each != failure.chain[0]:
+            elif each != failure.certificate:
                 message = f"a certificate further up the chain {when}: {foreign(certificate_name(each))}"
             message += f" ({field} {moment:{TO_THE_SECOND}})"
             break
@@ -3321,8 +3296,8 @@ def issuer_error(failure: TlsFailure) -> tuple[str, str]:
     if failure.options.ca_bundle is None and not has_trust_store():
         message = "this machine has no CA certificates, so no certificate can be verified"
         return message, "Install the package ca-certificates, or pass a CA bundle with --cacert PATH."
-    own, path, code = next(iter(failure.chain), NO_CERTIFICATE), failure.path, failure.code
-    last = path[-1] if path else own
+    path, code = failure.path, failure.code
+    last = (failure.certificate, *path)[-1]
     name, issuer = foreign(certificate_name(last)), f" ({foreign(last.issuer)})" if last.issuer else ""
     hint = "Its issuer may be a private CA: name that with --cacert PATH."
     if code == SELF_SIGNED:
@@ -3342,15 +3317,14 @@ def issuer_error(failure: TlsFailure) -> tuple[str, str]:
     elif code == SELF_SIGNED and len(path) > 1:
         message = f"the certificate counts as self-signed: it has the name of its CA{issuer}"
         hint = "Give the server a certificate with a subject of its own."
-    expired = has_expired(next(iter(failure.stream.tap.certificates), b""))
-    if expired:  # OpenSSL names the first fault alone
-        message += f"; besides, the certificate {expired}"
+    if has_expired(failure.certificate):  # OpenSSL names the first fault alone
+        message += f"; besides, the certificate {has_expired(failure.certificate)}"
     return message, hint
 
 
 def name_error(failure: TlsFailure) -> tuple[str, str]:
     """Say for which names a certificate was issued, and how to ask for one of these."""
-    (host, port), certificate, options = failure.place, failure.chain[0], failure.options
+    (host, port), certificate, options = failure.place, failure.certificate, failure.options
     shown = foreign(list_first(certificate.names or (certificate.common_name or "no legible name",), 5))
     if is_for(certificate, host):
         message = f"the certificate has {shown} as its common name alone, and only subjectAltName counts"
@@ -3416,9 +3390,9 @@ def alert_error(failure: TlsFailure) -> NetworkError:
     # "certificate": also alerts that are not in the table, such as certificate_revoked.
     if not hint or "certificate" in reason or (sent and reason == "handshake_failure"):
         hint = CLIENT_CERT_HINTS[sent]
-        if has_expired(tap.own):
-            words = f"the certificate of --cert {has_expired(tap.own)}; {words}"
-            hint = "Renew that certificate."
+        expired = has_expired(parse_certificate(tap.own))
+        if expired:
+            words, hint = f"the certificate of --cert {expired}; {words}", "Renew that certificate."
     elif hint == OLD_SERVER and failure.options.insecure:
         hint = TLS_SETTINGS
     return NetworkError("tls", words + alert, hint)
@@ -3426,9 +3400,8 @@ def alert_error(failure: TlsFailure) -> NetworkError:
 
 def explain_tls(failure: TlsFailure) -> NetworkError:
     """Put a TLS failure in plain words, with a hint that fits it."""
-    code, own = failure.code, next(iter(failure.chain), NO_CERTIFICATE)
+    code, own, explain = failure.code, failure.certificate, rule_error
     stranger = own.names is not None and not is_for(own, failure.place[0])
-    explain = rule_error
     if code in (NOT_VALID_YET, EXPIRED):
         explain = validity_error
     elif code in OTHER_NAME or (code in NOT_TRUSTED and stranger):
@@ -3823,7 +3796,7 @@ def overhear(tls: Any, direction: str, version: int, content: int, kind: int, da
     if kind == 13 and came:  # CertificateRequest
         tap.wanted += 1
     elif kind == 11 and not came:  # Certificate
-        tap.own = next(each_certificate(data, version), b"")
+        tap.own = next(each_certificate(data, version), tap.own)
     elif kind == 11 and not tap.message[0]:
         tap.message = (bytes(data), version)  # parsed later: this runs in the timed region
 
@@ -3907,8 +3880,8 @@ class TlsStream(Stream):
             client_cert = "not asked for" if version else "not known"
         if client_cert and tap.wanted:
             client_cert = "sent" if tap.own else "not sent"
-        if client_cert and has_expired(tap.own):
-            client_cert += f", but it {has_expired(tap.own)}"
+        if client_cert == "sent" and has_expired(parse_certificate(tap.own)):
+            client_cert += f", but it {has_expired(parse_certificate(tap.own))}"
         chain = tuple(map(parse_certificate, sent))
         # With -k OpenSSL tells a path that may end nowhere.
         judged = tuple(map(parse_certificate, () if options.insecure else path)) or chain
@@ -4659,8 +4632,6 @@ class Http1Exchange(Exchange):
         self.reader.stream = stream
         upgrade = "upgrade" in connection_tokens(self.headers) and "upgrade" in field_names(self.headers)
         response = read_head(self.reader, self.log, upgrade)
-        if self.log.stale:
-            raise protocol_error("the answer came before the request: it answers an earlier one", KEPT_HINT)
         if response.status == 101:
             self.log.response, self.log.done = response, self.log.first_byte
             return
@@ -5582,7 +5553,7 @@ class Way:
         if self._log.phase == "dns" and isinstance(stage, Hop):
             what, detail = "dns", stage.place[0]
         words = {"detail": detail, "proxy": self._proxy, "limit": f"{stage.options.max_time:g} s"}
-        found = NetworkError("timeout", *(text.format(**words) for text in STUCK[what]))
+        found = NetworkError("timeout", STUCK[what].format(**words), STUCK_HINTS[what])
         goaway = stage.reader.goaway if isinstance(stage, Exchange) else None
         if goaway:
             found.message += f"; before that {goaway.message}"

@@ -105,13 +105,6 @@ def test_instants_that_are_noticed_out_of_order_make_no_negative_phase(late):
     assert (timing.wait, timing.ttfb, timing.total) == (0, 60, 150)
 
 
-@pytest.mark.parametrize(("arrived", "stale"), [(59, True), (61, False)])
-def test_an_answer_from_before_the_request_is_stale_on_a_kept_connection_alone(arrived, stale):
-    events = [("start", 100 * US), ("kept", True), ("first_byte", arrived * US)]
-    assert log_of((), events).stale is stale
-    assert not log_of((), [events[0], events[2]]).stale
-
-
 def test_a_kept_connection_on_which_nothing_began_yet_has_no_time_of_connecting():
     """The deadline, or a lack of memory, may come between taking the connection and using it."""
     log = tool.Log()
