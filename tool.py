@@ -3334,7 +3334,8 @@ def name_error(failure: TlsFailure) -> tuple[str, str]:
             rule = "a * stands for letters, digits and hyphens alone, before two labels or more"
             message = f"the certificate has {shown}, where {rule}"
         return message, f"Give the server a certificate with {host} in its subjectAltName."
-    message = f"the server has no certificate for {host}: it answered with its default, for {shown}"
+    who = "it" if failure.proxy else "the server"
+    message = f"{who} has no certificate for {host}: it answered with its default, for {shown}"
     if failure.code not in OTHER_NAME:
         message += f"; besides, {issuer_error(failure)[0]}"
     hint = f"Use one of its names in the URL, or give the server a certificate for {host}."
