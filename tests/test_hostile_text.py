@@ -10,7 +10,6 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,36 +67,25 @@ def check_text(text: str) -> Any:
     return json.loads(text)
 
 
-def check_file(path: Path) -> Any:
-    return check_text(path.read_bytes().decode("utf-8"))
-
-
-def painter_of(out: io.StringIO, rich: bool) -> Any:
-    return tool.RichPainter(out, 60, {}) if rich else tool.Painter(out, 60)
-
-
 @pytest.mark.parametrize("rich", [False, pytest.param(True, marks=pytest.mark.needs("rich"))])
 def test_no_line_that_is_drawn_begins_with_words_of_the_other_side(rich):
-    """They may be a command to a CI runner, or look like a line of ours."""
-    for mark in ("::error::x", "##vso[a]x", "Step 2: 200"):
+    """They may be a command to a CI runner, or look like a line of ours. An address (`::1`) is no command."""
+
+    def drawn(*blocks):
         out = io.StringIO()
+        (tool.RichPainter(out, 60, {}) if rich else tool.Painter(out, 60)).paint(blocks)
+        return out.getvalue()
+
+    for mark in ("::error::x", "##vso[a]x", "Step 2: 200"):
         texts = ["y" * length + mark + "z" * 70 for length in range(70)]
         rows = [("Location" if at % 2 else "", text) for at, text in enumerate([mark, *texts])]
         titles = [tool.Span(f"Step 1: {text}", "bad") for text in texts]
-        painter_of(out, rich).paint([*titles, tool.Fields(rows)])
-        for line in SGR.sub("", out.getvalue()).splitlines():
+        for line in SGR.sub("", drawn(*titles, tool.Fields(rows))).splitlines():
             assert line.startswith(("Step 1:", "  ")) and not re.match("::[a-z]+::", line.strip()), line
             assert not COMMAND.search(line)
-
-
-@pytest.mark.parametrize("rich", [False, pytest.param(True, marks=pytest.mark.needs("rich"))])
-def test_an_address_that_begins_a_line_is_no_command(rich):
     rows = [tuple(map(tool.Span, (name, "200"))) for name in ("::1", "::ffff:192.0.2.1", "192.0.2.1")]
-    out = io.StringIO()
-    painter_of(out, rich).paint(
-        [tool.Table(("Address", "Status"), (), rows), "::1 is slower than ::ffff:192.0.2.1"]
-    )
-    assert "\\" not in out.getvalue()
+    told = drawn(tool.Table(("Address", "Status"), (), rows), "::1 is slower than ::ffff:192.0.2.1")
+    assert "\\" not in told
 
 
 # --- headers --------------------------------------------------------------------------------------
@@ -114,23 +102,19 @@ def talking(text: str) -> Iterator[Server]:
         yield server
 
 
-def test_no_header_reaches_a_terminal_raw(run_tool, tmp_path):
+def test_no_header_reaches_a_terminal_raw_and_documents_are_harmless_and_whole(run_tool, tmp_path):
     files = [tmp_path / "out.json", tmp_path / "out.har"]
     with talking("".join(HOSTILE.values())) as server:
-        for without in ((), ("rich",)):
-            arguments = ["-L", "-m", "5", "--json", files[0], "--har", files[1], server.url()]
-            check_run(run_tool(*arguments, terminal="out err", without=without))
-        check_run(run_tool("--compact", "-L", "-m", "5", server.url(), terminal="out err"))
-    for path in files:
-        check_file(path)
-
-
-def test_a_document_on_a_terminal_is_harmless_and_whole(run_tool):
-    with talking("".join(HOSTILE.values())) as server:
+        for words in ([], ["--compact"], ["--json", files[0], "--har", files[1]]):
+            for without in ((), ("rich",)):
+                arguments = ["-L", "-m", "5", *words, server.url()]
+                check_run(run_tool(*arguments, terminal="out err", without=without))
         for option in ("--json", "--har"):
             result = run_tool(option, "-", server.url(), terminal="out")
             check_shown(result.err)
             assert check_text(result.out)
+    for path in files:
+        check_text(path.read_text("utf-8"))
     with talking("\x1b[31m" + BIDI.encode().decode("latin-1")) as server:
         [step] = run_tool("--json", "-", server.url()).json()["steps"]
     assert step["response"]["server"] == "a=\x1b[31m" + BIDI
@@ -144,14 +128,11 @@ def test_markup_is_shown_to_the_letter(run_tool):
 
 def test_a_hundred_kilobytes_are_clipped_before_they_fill_the_screen(run_tool):
     with talking(LONG) as server:
-        for without in ((), ("rich",)):
-            result = run_tool("-L", server.url(), without=without)
+        for without, words, longest in ((), [], 80), (("rich",), [], 80), ((), ["--compact"], 10_000):
+            result = run_tool("-L", *words, server.url(), without=without)
             check_run(result)
             assert len(result.out) < 200_000, "a screen of 12 steps with three long texts each"
-            assert max(map(len, result.out.splitlines())) <= 80
-        result = run_tool("--compact", "-L", server.url())
-        check_run(result)
-        assert max(map(len, result.out.splitlines())) < 10_000
+            assert max(map(len, result.out.splitlines())) <= longest
 
 
 # --- what is quoted in failures -------------------------------------------------------------------
@@ -169,8 +150,8 @@ def test_no_message_of_a_failure_reaches_a_terminal_raw(run_tool, tmp_path, text
             check_run(result)
             assert len(result.out) < 40_000
     for path in files:
-        check_file(path)
-    error = check_file(files[0])["steps"][-1]["error"]
+        check_text(path.read_text("utf-8"))
+    error = check_text(files[0].read_text("utf-8"))["steps"][-1]["error"]
     assert len(error["message"]) < 3000
 
 
@@ -192,5 +173,5 @@ def test_the_names_of_a_certificate_are_harmless(run_tool, tmp_path, name, optio
             check_run(result)
             assert len(result.out) < 60_000
         check_run(run_tool("--compact", *trust, server.url(), terminal="out err"))
-    [step] = check_file(tmp_path / "out.json")["steps"]
+    [step] = check_text((tmp_path / "out.json").read_text("utf-8"))["steps"]
     assert step["network"]["cert_cn"] == name

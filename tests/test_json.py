@@ -8,8 +8,6 @@ from conftest import has
 from inside import here, only_step
 from servers import Reply, http_server
 
-# --- where it goes --------------------------------------------------------------------------------
-
 
 def test_one_export_may_be_on_stdout_alone_and_the_report_is_on_stderr_then(run_tool, server, tmp_path):
     path = tmp_path / "out.json"
@@ -26,37 +24,24 @@ def test_one_export_may_be_on_stdout_alone_and_the_report_is_on_stderr_then(run_
     assert json.loads(result.out)["log"]["version"] == "1.2" and "total" in result.err
 
 
-# --- the request ----------------------------------------------------------------------------------
-
-
 def test_the_request_is_recorded_as_it_was_sent(server):
     arguments = ["-X", "PUT", "-d", "words", "-H", "X-B: 1", "-H", "X-A: 2", "-H", "X-B: 3"]
     request = only_step(here(*arguments, server.url()))["request"]
     assert (request["method"], request["body_bytes"]) == ("PUT", 5)
-    sent = [(name.lower(), value) for name, value in server.requests[0].headers]
-    assert [(header["name"].lower(), header["value"]) for header in request["headers"]] == sent
-
-
-# --- the network ----------------------------------------------------------------------------------
+    found = [(each["name"].lower(), each["value"]) for each in request["headers"]]
+    assert found == [(name.lower(), value) for name, value in server.requests[0].headers]
 
 
 def test_the_network_of_plain_http(server):
     step = only_step(here(server.url()))
-    network = step["network"]
+    network, [attempt] = step["network"], step["network"]["attempts"]
     assert (network["ip"], network["ip_family"], network["port"]) == ("127.0.0.1", "IPv4", server.port)
-    assert network["addresses"] == ["127.0.0.1"]
-    [attempt] = network["attempts"]
-    assert (attempt["ip"], attempt["error"]) == ("127.0.0.1", None)
-    assert network["http_version"] == "HTTP/1.1"
-    of_tls = [name for name in network if name.startswith(("tls_", "cert_"))] + ["alpn"]
-    assert {network[name] or None for name in of_tls} == {None}
-    assert network["proxy_source"] is None
-    assert step["request"]["body_bytes"] == 0
+    assert (network["addresses"], network["http_version"]) == (["127.0.0.1"], "HTTP/1.1")
+    assert (attempt["ip"], attempt["error"], step["request"]["body_bytes"]) == ("127.0.0.1", None, 0)
+    absent = [name for name in network if name.startswith(("tls_", "cert_", "proxy_", "reuse", "idle"))]
+    assert {network[name] or None for name in [*absent, "alpn"]} == {None}
     if has("linux"):
         assert network["tcp_rtt_ms"] > 0 and network["tcp_retransmits"] >= 0
-
-
-# --- the response ---------------------------------------------------------------------------------
 
 
 def test_the_response_is_recorded():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from datetime import timezone
 
 import pytest
@@ -21,16 +20,8 @@ INTERNAL, CLIENT = 1, 3
 ERROR = 2
 
 
-def plain(value):
-    """Return what an AnyValue holds."""
-    kind = value.WhichOneof("value")
-    if kind == "array_value":
-        return [plain(each) for each in value.array_value.values]
-    return getattr(value, kind)
-
-
 def attributes(holder):
-    found = {each.key: plain(each.value) for each in holder.attributes}
+    found = {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in holder.attributes}
     assert len(found) == len(holder.attributes), "a key comes twice"
     return found
 
@@ -52,12 +43,8 @@ class Trace:
         self.resource = attributes(resource_spans.resource)
         self.scope = scope_spans.scope
         self.spans = list(scope_spans.spans)
-        ids = [span.span_id for span in self.spans]
-        assert len(ids) == len(set(ids))
-
-    @property
-    def roots(self):
-        return [span for span in self.spans if not span.parent_span_id]
+        [self.root] = [span for span in self.spans if not span.parent_span_id]
+        assert len({span.span_id for span in self.spans}) == len(self.spans)
 
     def below(self, parent):
         found = [span for span in self.spans if span.parent_span_id == parent.span_id]
@@ -65,7 +52,7 @@ class Trace:
         return found
 
     def steps(self):
-        return self.below(self.roots[0])
+        return self.below(self.root)
 
 
 @pytest.fixture
@@ -86,9 +73,8 @@ def traced(call_tool, tmp_path):
 
 def test_a_run_is_a_chain_of_steps_of_phases(traced, server):
     [trace], document = traced("-X", "PUT", "-d", "four", server.url("/a/b?token=SECRET#b"))
-    [root] = trace.roots
     [step] = trace.steps()
-    assert (root.kind, step.kind, step.name, step.status.code) == (INTERNAL, CLIENT, "PUT", 0)
+    assert (trace.root.kind, step.kind, step.name, step.status.code) == (INTERNAL, CLIENT, "PUT", 0)
     phases = trace.below(step)
     assert [(span.name, span.kind) for span in phases] == [
         (phase, INTERNAL) for phase in ("dns", "connect", "wait", "xfer")
@@ -115,9 +101,7 @@ def test_a_run_is_a_chain_of_steps_of_phases(traced, server):
 
 def test_starts_and_ends_are_those_of_the_measurement_and_leave_no_hole(traced, tls, authority):
     with http_server({"/": Reply(wait=0.05, xfer=0.03, body=b"1234")}, tls=tls) as server:
-        before = time.time_ns()
         [trace], document = traced("--cacert", authority.file, server.url())
-        after = time.time_ns()
     [given] = document["steps"]
     [step] = trace.steps()
     phases = trace.below(step)
@@ -131,15 +115,14 @@ def test_starts_and_ends_are_those_of_the_measurement_and_leave_no_hole(traced, 
     assert step.end_time_unix_nano == edges[-1]
     started = parse_instant(given["started_at"]).replace(tzinfo=timezone.utc).timestamp()
     assert 0 <= step.start_time_unix_nano - round(started * 1000) * 1_000_000 < 1_000_000
-    assert before <= step.start_time_unix_nano and step.end_time_unix_nano <= after + 1_000_000
 
 
 def test_a_status_that_was_not_expected_is_an_error(traced):
     with http_server({"/": Reply(404)}) as server:
         [[failed], [good]] = traced(server.url())[0], traced("--expect", "404", server.url())[0]
-    assert (failed.roots[0].status.code, good.roots[0].status.code) == (ERROR, 0)
     [step] = failed.steps()
-    assert (step.status.code, attributes(step)["error.type"]) == (ERROR, "404")
+    assert (failed.root.status.code, good.root.status.code, step.status.code) == (ERROR, 0, ERROR)
+    assert attributes(step)["error.type"] == "404"
 
 
 def test_a_failure_is_an_error_of_its_kind_in_the_phase_under_way(traced):
@@ -148,16 +131,13 @@ def test_a_failure_is_an_error_of_its_kind_in_the_phase_under_way(traced):
     [step] = trace.steps()
     [given] = document["steps"]
     assert attributes(step)["error.type"] == given["error"]["kind"]
-    assert step.status.code == ERROR
-    assert step.status.message == given["error"]["message"]
+    assert (step.status.code, step.status.message) == (ERROR, given["error"]["message"])
     assert "http.response.status_code" not in attributes(step)
     phases = trace.below(step)
     assert [(span.name, span.status.code) for span in phases] == [("dns", 0), ("connect", 0), ("wait", ERROR)]
     assert phases[-1].end_time_unix_nano == step.end_time_unix_nano
     [trace], _ = traced("--unix-socket", "/nowhere/\udcff", "http://a.test/", code=75)
-    assert "/nowhere/\ufffd: " in trace.steps()[0].status.message, (
-        "half a character is no JSON to many readers"
-    )
+    assert "/nowhere/\ufffd: " in trace.steps()[0].status.message, "half a character is no JSON to many"
 
 
 def test_a_redirect_that_leads_nowhere_is_a_step_without_the_query_of_its_url(traced, tmp_path):
@@ -176,8 +156,7 @@ def test_a_redirect_that_leads_nowhere_is_a_step_without_the_query_of_its_url(tr
 def test_each_run_of_a_series_is_a_line(traced, server):
     traces, document = traced("-H", "traceparent: 00-1-2-01", "--count", "3", "--interval", "0", server.url())
     for trace, run in zip(traces, document["runs"]):
-        [root] = trace.roots
-        assert attributes(root)["httphases.run_number"] == run["run_number"]
+        assert attributes(trace.root)["httphases.run_number"] == run["run_number"]
         assert {raw["traceId"] for raw in trace.raw} == {run["trace_id"]}
     assert len({run["trace_id"] for run in document["runs"]}) == len(traces) == 3
     assert "trace_id" not in document
@@ -210,7 +189,7 @@ def test_propagate_names_the_span_of_each_step_and_the_chain_spans_its_steps(tra
     assert len({step["spanId"] for step in steps}) == 2
     names = [[h["name"] for h in step["request"]["headers"]] for step in document["steps"]]
     assert all("traceparent" in each for each in names), "what was sent is recorded"
-    [root], (one, two) = trace.roots, trace.steps()
+    root, (one, two) = trace.root, trace.steps()
     assert root.start_time_unix_nano == one.start_time_unix_nano
     assert root.end_time_unix_nano == two.end_time_unix_nano
     assert one.end_time_unix_nano <= two.start_time_unix_nano

@@ -127,7 +127,6 @@ COLOURED = {
     "pipe": (None, {}, False),
     "pipe, forced": (None, {"FORCE_COLOR": "1"}, True),
     "terminal, no colour": ("out", {"NO_COLOR": "1"}, False),
-    "terminal, no colour, emptily": ("out", {"NO_COLOR": ""}, True),
     "pipe, forced and no colour": (None, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
     "dumb terminal": ("out", {"TERM": "dumb"}, False),
 }
