@@ -131,16 +131,6 @@ def test_rich_shows_no_secret_either(run_tool):
         assert "***" in result.out
 
 
-def test_events_show_no_secret(call_tool, tmp_path):
-    bad = Reply(503, reason=USER, headers=[("X-A", PAIR)])
-    replies = iter([Reply(headers=[("X-Version", USER)]), bad, bad, bad])
-    with http_server({"/": lambda _: next(replies)}) as server:
-        words = ["--count", "4", "--interval", "0", "-u", PAIR, server.url()]
-        result, text = everything(call_tool, tmp_path, *words)
-    assert result.json(tmp_path / "out.json")["events"]
-    check_silent(text, MARK, *FORMS)
-
-
 CUTS = {  # what is said, and how many characters of it are shown
     "HTTP/1.1 401 {}\r\nContent-Length: 0\r\n\r\n": (200, 2000),
     "{}\r\n": (200, 2000),
@@ -192,23 +182,10 @@ def test_no_secret_is_shown_of_a_certificate(call_tool, tmp_path, authority):
 
 USERINFO = f"someone:{secret('userinfo')}@"
 
-
-def test_userinfo_of_a_redirect_is_masked_and_not_sent(call_tool, tmp_path):
-    with http_server() as last:
-        location = last.url("/end").replace("//", f"//{USERINFO}")
-        with http_server({"/": redirect(location)}) as first:
-            result, text = everything(call_tool, tmp_path, "-L", "-u", PAIR, first.url())
-        [request] = last.requests
-    assert result.code == 0
-    check_silent(text)
-    assert MARK not in request.head.decode() and "someone" not in text, "a secret went to another origin"
-
-
 LOCATIONS = [
     f"http://{USERINFO}a.test:99999/",
     f"http://{USERINFO}[::1/",
     f"http://{USERINFO}{USERINFO}a.test:0/",
-    f"http://some one:{secret('userinfo')}@a.test:0/",
     f"http:\\\\{USERINFO}a.test:0/",
     f"//some one:{secret('userinfo')}@a.test:0/",
     f"ftp:{USERINFO}a.test",
@@ -217,12 +194,15 @@ LOCATIONS = [
 ]
 
 
-def test_userinfo_of_a_location_that_leads_nowhere_is_masked(call_tool, tmp_path):
-    for location in LOCATIONS:
-        with http_server({"/": redirect(location)}) as server:
-            result, text = everything(call_tool, tmp_path, "-L", server.url())
-        assert result.code == 75
-        check_silent(text, MARK[:7], case=location)
+def test_userinfo_of_a_location_is_masked_and_not_sent(call_tool, tmp_path):
+    with http_server() as last:
+        for location in [*LOCATIONS, last.url("/end").replace("//", f"//{USERINFO}")]:
+            with http_server({"/": redirect(location)}) as first:
+                result, text = everything(call_tool, tmp_path, "-L", "-u", PAIR, first.url())
+            check_silent(text, MARK[:7], case=location)
+            assert (result.code == 0) == location.endswith("/end") and "someone" not in text
+        [request] = last.requests
+    assert MARK not in request.head.decode(), "a secret went to another origin"
 
 
 def test_a_secret_in_a_location_is_masked_and_the_redirect_is_followed_all_the_same(call_tool, tmp_path):
@@ -247,12 +227,9 @@ def told(words: str, *arguments: str) -> str:
         return only_step(here(*given, server.url()))["response"]["reason"]
 
 
-def test_the_host_that_the_user_typed_is_shown_though_a_cookie_says_the_same():
+def test_a_host_that_the_user_typed_and_how_somebody_logs_in_are_no_secrets():
     words = ("-H", "Cookie: region=127.0.0.1; page=127.0.0.1/there")
     assert told("127.0.0.1 127.0.0.1/there", *words) == "127.0.0.1 ***"
-
-
-def test_where_and_how_somebody_logs_in_is_no_secret():
     given = 'Authorization: Digest realm="our shop", uri="/a/login", algorithm=SHA-256, response="1"'
     assert told("/a/login SHA-256 our shop", "-H", given) == "/a/login SHA-256 our shop"
 
@@ -411,13 +388,10 @@ def test_a_count_is_no_credential_whatever_its_name(call_tool):
 
 
 USUAL_NAMES = """
-Authorization Proxy-Authorization X-Authorization X-Forwarded-Authorization X-Original-Authorization
-Grpc-Metadata-Authorization X-Emby-Authorization Authentication Cookie X-Auth X-Sentry-Auth X-Auth-Token
-X-Auth-Key X-Auth-User X-Api-Key Api-Key apikey api_key X-RapidAPI-Key Ocp-Apim-Subscription-Key
-X-Functions-Key X-Access-Key DD-APPLICATION-KEY X-Master-Key X-Vault-Token PRIVATE-TOKEN
-X-Amz-Security-Token X-Csrf-Token X-JWT-Assertion X-Goog-Iap-Jwt-Assertion Jwt CF-Access-Client-Secret
-X-Pass X-Pwd X-Sig X-Hub-Signature X-Hub-Signature-256 OK-ACCESS-PASSPHRASE x_client_secret X-Password
-Db-Passwd My_Api_Key Aws-Credential X-SESSION-ID CF-Access-Client-Id
+Authorization Proxy-Authorization X-Original-Authorization Authentication Cookie X-Sentry-Auth X-Auth-Key
+X-Api-Key apikey api_key Ocp-Apim-Subscription-Key X-Vault-Token PRIVATE-TOKEN X-JWT-Assertion
+CF-Access-Client-Secret X-Pass X-Pwd X-Sig X-Hub-Signature-256 OK-ACCESS-PASSPHRASE x_client_secret
+X-Password Db-Passwd Aws-Credential X-SESSION-ID CF-Access-Client-Id
 """.split()
 JWT = f"eyJhbGciOiJIUzI1NiJ9.{MARK}.{'c' * 20}"
 TELLING_VALUES = [
@@ -431,13 +405,10 @@ TELLING_VALUES = [
     JWT + ".x.y",
 ]
 PLAIN = {
-    "X-Request-Id": "7d0e3f2a-key", "Idempotency-Key": "4f90d13a42", "X-Idempotency-Key": "4f90d13a43",
-    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Surrogate-Key": "home page", "Cache-Key": "/a",
-    "X-Cache-Key": "/b", "X-True-Cache-Key": "/c", "ETag": '"abcdefgh"', "X-Author": "somebody",
-    "X-Authority": "a.test", "Keep-Alive": "timeout=5", "X-Keyboard": "azerty", "X-Monkey": "banana",
-    "X-Design": "rounded", "X-Passenger": "somebody", "X-Bypass": "by",
-    "Access-Control-Allow-Credentials": "true",
-    "X-Note": "Tokens are eyJust words", "X-Plan": "basically", "X-Jwts": "none",
+    "X-Request-Id": "7d0e3f2a-key", "X-Idempotency-Key": "4f90d13a43", "Sec-WebSocket-Key": "dGhlIHNhbXBs",
+    "Surrogate-Key": "home page", "X-Cache-Key": "/b", "ETag": '"abcdefgh"', "X-Authority": "a.test",
+    "Keep-Alive": "timeout=5", "X-Monkey": "banana", "X-Design": "rounded", "X-Bypass": "by",
+    "Access-Control-Allow-Credentials": "true", "X-Note": "Tokens are eyJust words", "X-Jwts": "none",
 }  # fmt: skip
 
 
@@ -465,14 +436,11 @@ def test_usual_names_and_values_of_credentials_are_masked_and_not_for_another_or
 # --- parameters of URLs ---------------------------------------------------------------------------
 
 PARAMETERS = """
-token access_token id-token api_key api-key apikey APIKEY x-amz-signature X-Amz-Credential sig key access_key
-accesskey code password passwd pwd pass client_secret Client%5FSecret session session_id jwt auth auth_code
-oauth_signature assertion SAML-Assertion authorization user[password] user%5Bpass%5D auth_token[] password[0]
+token id-token api_key APIKEY X-Amz-Credential sig key accesskey code passwd pwd pass Client%5FSecret
+session_id jwt auth_code SAML-Assertion authorization user[password] user%5Bpass%5D auth_token[] password[0]
 sig%5B%5D to%6Ben pass%77ord%5B0%5D key[a][] app_key private-key subscription-key
 """.split()
-OPEN = """
-id ids[] keys zip_code codes author sign design passenger bypass page
-""".split()
+OPEN = "id ids[] keys zip_code codes author sign design passenger bypass page".split()
 
 
 def test_parameters_of_a_url_that_are_credentials_are_masked_everywhere_and_sent_as_they_are(
