@@ -2596,6 +2596,7 @@ class Stopped(Exception):
     """The series is to end: the run under way is given up."""
 
 
+MANY = 1000  # parts of an answer that are passed over in no time
 LOOK_NS = 100_000_000  # ns from one look at what else there is to do to the next
 
 
@@ -2609,6 +2610,15 @@ class Deadline:
         self.at: float = math.inf  # perf_counter_ns; until the clock starts there is none
         self._look = look
         self._looked = time.perf_counter_ns()
+        self._parts = 0
+
+    def count(self) -> None:
+        """Be called for each part of what has come, for which nothing may be read: of chunks and frames of a
+        byte a second's work comes at once. Raises TimeIsOver.
+        """
+        self._parts += 1
+        if self._parts % MANY == 0:
+            self.check(time.perf_counter_ns())
 
     def check(self, instant: int) -> None:
         """Raise TimeIsOver for an instant that is too late."""
@@ -4329,6 +4339,7 @@ def wants_page(log: Log) -> bool:
 
 def pass_over(reader: Reader, most: int, log: Log) -> int:
     """Pass over what comes next of a body, at most so many bytes; return how many, 0 at the end."""
+    log.deadline.count()
     count, text = reader.skip(most, MAX_PAGE - log.received if wants_page(log) else 0)
     log.page += text
     log.received += count
@@ -4926,6 +4937,7 @@ class Http2Exchange(Exchange):
 
     def _read_frame(self) -> None:
         """Read one frame (RFC 9113 section 4.1), and take it or give it to h2."""
+        self.log.deadline.count()
         header = self.reader.exactly(9)
         length, kind, flags, stream = read_frame_header(header)
         if header[:5] == b"HTTP/":
@@ -5708,11 +5720,6 @@ def page_text(history: Log) -> str:
     return text if len(text) <= MAX_PAGE_TEXT else f"{text[: MAX_PAGE_TEXT - 1]}…"
 
 
-def counters_before(history: Log, connected: Counters | None) -> Counters | None:
-    """Return what a connection had counted before this step: a new one, no more than its own SYN-ACK."""
-    return connected if history.kept else JUST_CONNECTED
-
-
 def starved_by_phase(history: Log) -> dict[str, int]:
     """Return for how long (us) each phase had this process wait for a CPU; none where no kernel tells."""
     marks, starved = ("start", "connected", "sent", "answered", "ended"), {}
@@ -5732,13 +5739,6 @@ def pauses_of(history: Log, ended: Counters | None, xfer: int) -> Pauses:
     return Pauses(pauses.us + quiet, pauses.number + 1, longest, pauses.lost_us)
 
 
-def still_alive(history: Log, ended: Counters | None) -> bool | None:
-    """Tell whether the other end of a silent connection acknowledged the newest probe (`KEEP_ALIVE`)."""
-    if not ended or ended.quiet_us < PROBED_US or ended.busy_us is None:
-        return None
-    return ended.heard_us < PROBED_US
-
-
 def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -> Evidence:
     """Read what the account needs; the resolver's settings too, if the lookup was long or led elsewhere."""
     exchange = history.exchange
@@ -5748,10 +5748,11 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
     if history.connected.at and history.dials:  # without them it was kept from an earlier run
         connected = round((history.connected.at - history.ends[0]) / 1000)
     counters = {field: parse_tcp_info(info) for field, info in history.tcp_info.items()}
-    ended, at_start = counters.get("ended"), counters_before(history, counters.get("connected"))
+    ended, at_start = counters.get("ended"), counters.get("connected") if history.kept else JUST_CONNECTED
     last = counters.get("answered") or ended
     taken = (last and last.since(at_start, "acknowledged")) or math.inf  # 0: no kernel tells
     until = history.first_byte or history.stopped or 0
+    is_probed = ended and ended.quiet_us >= PROBED_US and ended.busy_us is not None
     return Evidence(
         **counters,
         connected_us=connected,
@@ -5762,7 +5763,7 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
         pauses=pauses_of(history, ended, timing.xfer or 0),
         held_us=exchange.held_ns(history.stopped or 0) // 1000 if exchange else 0,
         shut=history.shut,
-        is_alive=still_alive(history, ended),
+        is_alive=ended.heard_us < PROBED_US if ended and is_probed else None,
         resolver=resolver,
         canonical_name=history.canonical_name,
     )
@@ -5771,7 +5772,7 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
 def describe_network(current: CurrentStep, options: Options, evidence: Evidence) -> Network:
     """Gather what is known of the connection."""
     history, last = current.log, evidence.ended
-    at_start = counters_before(history, evidence.connected)
+    at_start = evidence.connected if history.kept else JUST_CONNECTED
     lost = last and max(0, last.since(at_start, "retransmits") - last.since(at_start, "duplicates"))
     _, port = current.route.first_hop(current.request.url)
     return Network(

@@ -282,12 +282,15 @@ def read_slowly(peer):
         pass
 
 
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 BODY = flood(OK + b"\r\n", b"x" * 65536, first=lambda peer: peer.sock.recv(1000))
 ENDLESS = {
     "the status line": ("wait", "wait", "", flood(b"HTTP/1.1 200 ", b"y", BYTE)),
-    "chunk sizes": ("xfer", "wait", "", flood(OK + b"Transfer-Encoding: chunked\r\n\r\n1;", b"x", BYTE)),
+    "chunk sizes": ("xfer", "wait", "", flood(CHUNKED + b"1;", b"x", BYTE)),
     "a body": ("xfer", "wait", "", BODY),
     "a body over TLS": ("xfer", "wait", "https", BODY),
+    "chunks of a byte": ("xfer", "wait", "", flood(CHUNKED, b"1\r\nx\r\n" * 9000)),
+    "records of a byte": ("xfer", "wait", "https", flood(OK + b"\r\n", b"x")),
     "DATA": ("xfer", "wait", "h2", after_http2(settings() + head(), frame(DATA, b"x" * 16384), 0)),
     "an answer to a request that is not read": ("xfer", "upload", "", BODY),
     "an upload, read slowly": ("wait", "upload", "", read_slowly),
@@ -299,7 +302,8 @@ ENDLESS = {
     "SOCKS": ("connect", "socks", "", agree_slowly),
     "PING": ("wait", "wait", "h2", after_http2(settings(), PINGED)),
     "SETTINGS": ("wait", "wait", "h2", after_http2(b"", settings())),
-    "empty DATA": ("xfer", "wait", "h2", after_http2(settings() + head(), frame(DATA))),
+    "frames without end": ("wait", "wait", "h2", after_http2(b"", settings() + window(1, 0) * 9000, 0)),
+    "empty DATA": ("xfer", "wait", "h2", after_http2(settings() + head(), frame(DATA) * 9000, 0)),
 }
 
 
