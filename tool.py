@@ -191,7 +191,7 @@ try:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from enum import IntEnum
     from functools import cache, cached_property, lru_cache, partial
-    from itertools import accumulate, groupby, islice, product, zip_longest
+    from itertools import accumulate, combinations, groupby, islice, product, zip_longest
     from operator import attrgetter, itemgetter
 
     http_client = import_http_client()
@@ -1279,6 +1279,8 @@ def parse_number(text: str, zero: bool = False, unit: str = "") -> float:
     return value
 
 
+# Of so many values the largest is below the true percentile in at most one of twenty series.
+SURE_PERCENTILES = {"p90": 29, "p95": 59, "p99": 299}
 BUDGET_KEYS = {key: [key, *(f"{key}.{statistic}" for statistic in SLO_STATS)] for key in SLO_KEYS}
 
 
@@ -2315,10 +2317,17 @@ def check_conflicts(args: SimpleNamespace) -> None:
     for option, needed, why in NEEDS:
         if is_given(args, option) and not any(is_given(args, each) for each in needed):
             raise UsageError(f"{option} needs {' or '.join(needed)}{why}")
+    exports = [(each, getattr(args, NAMES[each])) for each in EXPORT_OPTIONS if is_given(args, each)]
+    for (other, earlier), (option, path) in combinations(exports, 2):
+        first, second = ("-" if each in STDOUT else os.path.normpath(each) for each in (earlier, path))
+        if first == second != "/dev/null":
+            raise UsageError(f"{other} and {option} both write to '{path}'")
 
 
 def check_options(args: SimpleNamespace, options: Options) -> Iterator[str]:
-    """Warn of a request that may not be meant. Raise UsageError for what a proxy or a header excludes."""
+    """Warn of a request, or a budget, that may not be meant. Raise UsageError for what a proxy or a header
+    excludes.
+    """
     request, route = options.request, route_to(options.request.url, options)
     if options.series.every_address and route.proxy:
         named = f"{route.source} names one: use -x '' to go without it"
@@ -2330,6 +2339,11 @@ def check_options(args: SimpleNamespace, options: Options) -> Iterator[str]:
     if request.content_type and (len(args.data) > 1 or args.data[0][0] not in ("-d", "--data")):
         form = "Content-Type: application/x-www-form-urlencoded"
         yield f"the body is sent as {request.content_type}; to send it as curl does: -H '{form}'"
+    for key in options.thresholds:
+        statistic, rounds = key.partition(".")[2], options.series.rounds
+        if rounds < SURE_PERCENTILES.get(statistic, 0):
+            below = f"the {statistic} of {rounds} runs is usually below the true {statistic}"
+            yield f"--slo {key}: {below}: better take --count {SURE_PERCENTILES[statistic]} or more"
 
 
 def read_headers_given(args: SimpleNamespace, seconds: float) -> list[Header]:
@@ -8193,16 +8207,19 @@ def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
     newest, runs = summary.newest, report.by_variant[summary.variant]
     labels = {**variant_labels(summary.variant), "step": str(summary.number)}
     keys = drawn_keys(newest)
+    times: dict[str, float | None] = {key: summary.stat(key) for key in STAT_KEYS}
+    if report.only_run and newest.error:  # the phase that failed has no end
+        times = {**newest.timing._asdict(), newest.error.phase or "": None, "total": None}
     for phase in filter(PHASES.__contains__, keys):
-        yield "request_duration_seconds", {**labels, "phase": phase}, in_seconds(summary.stat(phase))
+        yield "request_duration_seconds", {**labels, "phase": phase}, in_seconds(times[phase])
     for key, name in product(keys, () if report.only_run else SLO_STATS):
         named = {**labels, "phase": key, "stat": name}
         yield "request_duration_stat_seconds", named, in_seconds(summary.stat(key, name))
     alike = (step for run in runs for step in run.steps if step.number == summary.number)
     values = {
         "request_success": int(not (summary.failed or summary.bad_status)),
-        "request_ttfb_seconds": in_seconds(summary.stat("ttfb")),
-        "request_elapsed_seconds": in_seconds(summary.stat("total")),
+        "request_ttfb_seconds": in_seconds(times["ttfb"]),
+        "request_elapsed_seconds": in_seconds(times["total"]),
         "response_status_code": max((each.response.status for each in alike if each.response), default=None),
     }
     if newest.turn == runs[-1].turn:

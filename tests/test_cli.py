@@ -125,6 +125,8 @@ WRONG_TOGETHER = {  # a command line, and what is said of it
     "-x http://user:hunter2@127.0.0.1:x": "port",
     "-4 -6": "-4, -6",
     "-k --cacert none.pem": "-k and --cacert exclude each other",
+    "--json - --har /dev/fd/1": "--json and --har both write to '/dev/fd/1'",
+    "--otlp out --prometheus ./out": "--prometheus and --otlp both write to",
     "-d @- --slo-file -": "-d and --slo-file cannot all read standard input",
     "--cacert - -H @/dev/fd/0": "-H and --cacert cannot all read standard input",
     "--interval 1": "--interval needs --count or --duration",

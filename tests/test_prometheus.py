@@ -136,14 +136,14 @@ def test_a_success_is_a_good_answer(measured):
     assert metrics.value("slo_pass") == 0
 
 
-def test_of_a_failure_no_time_is_told_and_its_target_has_the_port_that_is_the_default(measured):
+def test_of_a_failure_the_phases_before_it_are_told_and_its_target_has_the_port_that_is_the_default(measured):
     with refused_port() as port:
         metrics, _ = measured("--proxy", f"http://127.0.0.1:{port}", "HTTPS://[::1]", code=75)
         series, _ = measured("--count", "2", "--interval", "0", f"http://127.0.0.1:{port}/", code=75)
     told = families("request_success success error last_run_timestamp_seconds")
-    assert set(metrics.families) == told and set(series.families) == told | families(
-        "runs runs_failed runs_bad_status"
-    )
+    assert set(metrics.families) == told | families("request_duration_seconds")
+    assert set(series.families) == told | families("runs runs_failed runs_bad_status")
+    assert metrics.durations() == {"dns": 0}
     assert {sample.labels["target"] for sample in metrics.samples} == {"https://[::1]:443/"}
     assert (metrics.value("request_success"), metrics.value("error", kind="proxy")) == (0, 1)
     assert (series.value("runs"), series.value("error", kind="network")) == (2, 2)
@@ -155,6 +155,7 @@ def test_of_an_answer_that_was_cut_the_status_is_told_and_the_kind_of_failure(me
     assert (metrics.value("response_status_code"), metrics.value("success")) == (200, 0)
     assert [sample.labels["kind"] for sample in metrics.all("error")] == ["protocol"]
     assert metrics.value("error") == 1
+    assert set(metrics.durations()) == {"dns", "connect", "wait"}  # xfer has no end
 
 
 def test_the_steps_before_a_failure_are_told(measured):

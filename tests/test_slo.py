@@ -203,6 +203,12 @@ def test_what_was_not_judged_is_said_in_silence_too(call_tool):
     assert (result.code, result.err) == (4, "httphases: total.median: not judged, too few good answers\n")
 
 
+def test_a_budget_on_a_percentile_of_few_runs_is_warned_of(call_tool, server):
+    words = ("--metrics-only", "--interval", 0, "--slo", "total.p90=90000", server.url())
+    call_tool("--count", 28, *words).warned("total.p90: the p90 of 28 runs is usually below the true p90")
+    assert call_tool("--count", 29, *words).err == ""
+
+
 # --- in a series ----------------------------------------------------------------------------------
 
 
@@ -224,6 +230,7 @@ def test_a_plain_budget_must_hold_in_every_run_and_the_worst_is_named(call_tool)
 def test_the_panel_says_statistic_and_number_and_worst_run(call_tool, server):
     budgets = ("--slo", "ttfb.p95=0.001,wait=0.002,total.median=9000")
     result = call_tool("--compact", "--count", "20", *QUICK, *budgets, server.url())
+    result.warned("--slo ttfb.p95: the p95 of 20 runs is usually below the true p95")
     assert result.code == 4
     words = flat(result.out)
     assert "ttfb.p95≤0.001ms" in words
