@@ -125,7 +125,8 @@ REFUSED_HINT = "Raise that limit, or end what uses it up, and run it again."
 def is_refused(error: BaseException) -> bool:
     """Tell whether a limit of this machine made an error: it gave no memory, no descriptor, no thread."""
     limited = isinstance(error, MemoryError) or getattr(error, "errno", 0) in REFUSALS
-    return limited or "start new thread" in str(error)
+    signs = ("start new thread", "failed to map", "annot allocate")  # the last two: a library had no room
+    return limited or any(sign in str(error) for sign in signs)
 
 
 def reason_of(error: BaseException) -> str:
@@ -199,7 +200,9 @@ except ModuleNotFoundError as not_there:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
     cannot_run(f"this Python lacks '{not_there.name or not_there}': install python3, not python3-minimal")
 except (ImportError, OSError, MemoryError) as unloaded:
-    cannot_run(f"the standard library of this Python cannot be loaded: {reason_of(unloaded)}")
+    if is_refused(unloaded):
+        cannot_run(f"this process met a limit: {reason_of(unloaded)}")
+    cannot_run(f"this Python cannot load its library: {reason_of(unloaded)}")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -6237,7 +6240,7 @@ def find_rhythm(starts: Sequence[Step], others: Sequence[Step]) -> Pattern | Non
     between = [step.turn.round for step in others if rounds[0] < step.turn.round < rounds[-1]]
     whole, runs = (starts[-1].started_at - starts[0].started_at) / us, rounds[-1] - rounds[0]
     for every in range(2, runs // (RHYTHM_STREAKS - 1) + 1):
-        place, having = collections.Counter(number % every for number in rounds).most_common(1)[0]
+        place, having = collections.Counter(number % every for number in rounds).most_common()[0]
         without = sum(number % every == place for number in between)
         if having >= MOST * len(rounds) and without <= FEW * having:
             return Pattern(every, whole * every / runs)
@@ -6377,7 +6380,7 @@ class Comparison(NamedTuple):
 
 def most_frequent(values: Sequence[Thing]) -> Thing | None:
     """Return the most frequent value, of equally frequent ones that which came last; None without any."""
-    found = collections.Counter(reversed(values)).most_common(1)
+    found = collections.Counter(reversed(values)).most_common()[:1]
     return found[0][0] if found else None
 
 
@@ -7683,7 +7686,7 @@ def note_texts(report: Report) -> Iterator[str]:
     """Say what is odd about answers, and of a series in how many runs."""
     each = (dict.fromkeys(note for step in run.steps for note in step_notes(step)) for run in report.runs)
     counts = collections.Counter(note for notes in each for note in notes)
-    for note, often in counts.most_common(MOST_LISTED):
+    for note, often in counts.most_common()[:MOST_LISTED]:
         yield note if report.only_run else f"in {often} of {len(report.runs)} runs {note}"
 
 
@@ -8813,7 +8816,7 @@ def reuse_rows(summary: Summary) -> Iterator[Row]:
     """Say why connections were not kept; how many runs opened one, and what that cost."""
     name = f"{summary.variant}: " if summary.variant else ""
     opened = [step for step in summary.answered if step.network.reused is False]
-    for reason, count in summary.refused.most_common(MOST_LISTED):
+    for reason, count in summary.refused.most_common()[:MOST_LISTED]:
         yield "Not reused", Span(f"{name}{plural(count, 'run')}: {reason}", "warn")
     if not (summary.reused and opened):
         return
