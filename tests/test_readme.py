@@ -41,7 +41,7 @@ ERROR_PAGE = Reply(503, b"busy\n", reason="Busy")
 NO_HTTP = Reply(200, b"", [("Content-Length", "?")])
 STATES = {
     "good": GOOD._replace(wait=0.02),
-    "slow": GOOD._replace(wait=1.2),
+    "slow": GOOD._replace(wait=0.7),
     "in doubt": [GOOD._replace(wait=0.03), GOOD._replace(wait=0.08)],
     "one failed run": [GOOD] * 3 + [NO_HTTP] + [GOOD] * 100,
     "3 error pages": [GOOD] * 3 + [ERROR_PAGE] * 3 + [GOOD] * 100,
