@@ -7516,25 +7516,17 @@ def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
     return [f"{name}={fixed(to_ms(us), decimals, unit)}" for name, us in times.items()]
 
 
-def step_times(step: Step, compact: bool) -> tuple[str, str]:
-    """Return the times with which a line begins, and those of the server and the body, which follow later."""
-    times = step.timing._asdict()
-    first, more = (time_tokens({key: times[key] for key in keys}, compact) for keys in LINE_KEYS)
-    return " ".join(first), " ".join(more)
+def step_times(step: Step, keys: Iterable[str], compact: bool) -> str:
+    return " ".join(time_tokens({key: getattr(step.timing, key) for key in keys}, compact))
 
 
 def metrics_line(step: Step, verdict: Verdict | None, single: bool) -> str:
     """Return the key=value line of a step."""
-    network, (times, more) = step.network, step_times(step, compact=False)
-    values = {
-        "status": str(step.status or 0),
-        "bytes": str(step.body_bytes),
-        "ip": network.ip,
-        "family": network.ip and family_of(network.ip),
-        "tls_version": network.tls.version,
-        "proxy": step.route.proxy.shown if step.route.proxy else "direct",
-    }
-    tokens = [times, *(f"{key}={value or '-'}" for key, value in values.items()), more]
+    network, (times, more) = step.network, (step_times(step, keys, False) for keys in LINE_KEYS)
+    family, version = network.ip and family_of(network.ip), network.tls.version
+    proxy = step.route.proxy.shown if step.route.proxy else "direct"
+    tokens = [f"{times} status={step.status or 0} bytes={step.body_bytes} ip={network.ip or '-'}"]
+    tokens.append(f"family={family or '-'} tls_version={version or '-'} proxy={proxy} {more}")
     if step.error:
         tokens.append(f"error={step.error.kind}")
     if verdict:
@@ -7545,7 +7537,7 @@ def metrics_line(step: Step, verdict: Verdict | None, single: bool) -> str:
 
 
 def compact_line(step: Step, single: bool) -> str:
-    times, more = step_times(step, compact=True)
+    times, more = (step_times(step, keys, True) for keys in LINE_KEYS)
     outcome = f"{step.error.kind}: {step.error.message}" if step.error else size_text(step.body_bytes)
     when = "" if single else f"{clock_text(step.started_at)} "
     asked = f"{step.status or 'ERROR'} {step.request.method} {clip(step.url)}"
@@ -8099,26 +8091,6 @@ def har_entry(step: Step) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 25c. Documents as text. Values -> JSON that may be shown on a terminal, and kept.
-# These could move a terminal's cursor or turn its text around, if the file is shown there.
-UNSAFE = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
-
-
-def without_commands(text: str) -> str:
-    """Return JSON in which nothing is a command for a CI runner: see `visible`."""
-    return text.replace("##", r"#\u0023")
-
-
-def json_text(value: dict[str, Any]) -> str:
-    """Return indented JSON in which no character can move a terminal's cursor."""
-    import json
-
-    text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
-    if "\x7f" in text or (not text.isascii() and re.search(UNSAFE, text)):
-        # To escape only the unsafe ones, by str.translate, takes ten times as long.
-        text = json.dumps(value, indent=2, allow_nan=False)
-    return without_commands(text)
-
-
 def masked(value: Any, secrets: Secrets) -> Any:
     """Return a value of a document with the user's secrets masked in every text but names of fields."""
     if isinstance(value, str):
@@ -8130,18 +8102,29 @@ def masked(value: Any, secrets: Secrets) -> Any:
     return value
 
 
+def json_text(value: dict[str, Any], secrets: Secrets, indent: int | None = 2) -> str:
+    """Return JSON in ASCII without the user's secrets. Nothing in it can move a terminal's cursor, or is a
+    command for a CI runner: see `visible`.
+    """
+    import json
+
+    between = None if indent else (",", ":")
+    text = json.dumps(masked(value, secrets), indent=indent, separators=between, allow_nan=False)
+    return text.replace("\x7f", r"\u007f").replace("##", r"#\u0023")
+
+
 def to_json(document: dict[str, Any], items: Iterable[dict[str, Any]], secrets: Secrets) -> Iterator[bytes]:
-    """Give a document as UTF-8, in pieces: `items`, one by one, replace the list at its end."""
-    head, _, tail = json_text(masked(document, secrets)).rpartition("[]")
+    """Give a document in pieces: `items`, one by one, replace the list at its end."""
+    head, _, tail = json_text(document, secrets).rpartition("[]")
     last_line = head.rpartition("\n")[2]
     indent = "\n" + " " * (len(last_line) - len(last_line.lstrip()) + 2)
-    yield (head + "[").encode("utf-8", "backslashreplace")
+    yield (head + "[").encode("ascii")
     separator = ""
     for item in items:
-        text = json_text(masked(item, secrets)).replace("\n", indent)
-        yield (separator + indent + text).encode("utf-8", "backslashreplace")
+        text = json_text(item, secrets).replace("\n", indent)
+        yield (separator + indent + text).encode("ascii")
         separator = ","
-    yield (indent[:-2] + "]" + tail + "\n").encode("utf-8")
+    yield (indent[:-2] + "]" + tail + "\n").encode("ascii")
 
 
 def json_export(report: Report) -> Iterator[bytes]:
@@ -8296,8 +8279,6 @@ def any_value(value: object) -> dict[str, Any]:
         return {"boolValue": value}
     if isinstance(value, int):
         return {"intValue": str(value)}
-    if isinstance(value, float):
-        return {"doubleValue": value}
     return {"stringValue": whole_characters(clip(str(value)))}
 
 
@@ -8325,7 +8306,6 @@ def step_attributes(step: Step, secrets: Secrets) -> dict[str, object]:
         "server.port": port,
         "http.request.resend_count": step.number - 1 or None,
         "error.type": error_type(step),
-        "httphases.ttfb_ms": step.timing.ms("ttfb"),
         "network.peer.address": route.unix_socket or network.ip,
         "tls.protocol.version": tls.version and tls.version.replace("TLSv", ""),
         "httphases.proxy": route.proxy and route.proxy.shown,
@@ -8398,16 +8378,13 @@ def run_spans(run: Run, secrets: Secrets) -> Iterator[dict[str, Any]]:
 
 def otlp_export(report: Report) -> Iterator[bytes]:
     """Give the trace of each run as an ExportTraceServiceRequest (OTLP/JSON), one a line."""
-    import json
-
     options, scope = report.options, {"name": "httphases", "version": __version__}
     named = {"host.name": report.host, **options.resource, "httphases.label": options.label}
     resource = {"attributes": attribute_list(named)}
     for run in report.runs:
         scoped = {"scope": scope, "spans": list(run_spans(run, options.secrets))}
         trace = {"resourceSpans": [{"resource": resource, "scopeSpans": [scoped]}]}
-        line = json.dumps(masked(trace, options.secrets), allow_nan=False, separators=(",", ":"))
-        yield without_commands(line).encode("ascii") + b"\n"
+        yield json_text(trace, options.secrets, indent=None).encode("ascii") + b"\n"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -8507,21 +8484,11 @@ def waterfall_table(step: Step) -> Table:
     return Table(("Phase", "Duration", ""), ("Duration",), rows)
 
 
-def certificate_line(certificate: Certificate, now: datetime.datetime) -> Spans:
-    name, end = Span(f"{clip(certificate_name(certificate))}, "), certificate.not_after
-    if end is None:
-        return (name, Span("no legible expiry", "bad"))
-    tone = "good" if end - now >= LONG_VALID else "bad"
-    return (name, Span(expiry_text(end, now), tone), Span(f" ({end:%Y-%m-%d})"))
-
-
 def attempt_rows(attempts: Sequence[Attempt]) -> Iterator[Row]:
     """Show several attempts to connect: all but one have an error. Why a single one failed is said below."""
     for ip, us, error in attempts[:MOST_LISTED] if attempts[1:] else ():
-        yield (
-            "Attempt",
-            Span(f"{ip}: {error or 'connected'} after {us / 1000:.2f} ms", "warn" if error else ""),
-        )
+        words = f"{ip}: {error or 'connected'} after {time_text(us, 2)}"
+        yield "Attempt", Span(words, "warn" if error else "")
 
 
 def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
@@ -8531,7 +8498,11 @@ def tls_rows(info: TlsInfo, now: datetime.datetime) -> Iterator[Row]:
             verdict = Span("verified with --cacert" if info.custom_ca else "verified", "good")
         yield "TLS", (Span(f"{info.version.replace('v', ' ')}, {info.cipher}, "), verdict)
     if info.certificate:
-        yield "Certificate", certificate_line(info.certificate, now)
+        end, expiry, tone = info.certificate.not_after, "no legible expiry", "bad"
+        if end:
+            expiry = f"{expiry_text(end, now)} ({end:%Y-%m-%d})"
+            tone = "good" if end - now >= LONG_VALID else "bad"
+        yield "Certificate", (Span(f"{clip(certificate_name(info.certificate))}, "), Span(expiry, tone))
     if info.client_cert:
         yield "Client cert", info.client_cert
 
@@ -8617,13 +8588,6 @@ def response_rows(step: Step, options: Options) -> Iterator[Row]:
             yield "Header", (Span(f"{clip(header['name'])}: ", "strong"), Span(clip(header["value"])))
 
 
-def remark_rows(step: Step) -> Iterator[Row]:
-    """Quote an error page, and say what is odd about an answer; a series has both for all of its runs."""
-    if step.page and not step.good:
-        yield "It says", step.page
-    yield from (("Note", Span(note, "warn")) for note in step_notes(step))
-
-
 def why_rows(error: Failure, often: str = "") -> Iterator[Row]:
     """Say why a step failed, and what to try; of a series, how `often` it failed so."""
     yield "Why", Span(clip(error.message) + often, "bad")
@@ -8665,13 +8629,18 @@ def status_span(step: Step) -> Span:
 
 
 def step_rows(step: Step, before: Step | None, options: Options) -> Iterator[Row]:
-    """Show connection and response of a step; rows that say the same as one step before are only named."""
+    """Show connection and response of a step; rows that say the same as one step before are only named. A
+    series has the error page and what is odd for all of its runs.
+    """
     rows = list(network_rows(step))
     same = [row for row in network_rows(before) if row in rows] if before else []
     if before and same:
         yield "Same", f"as step {before.number}: {', '.join(label for label, _ in same)}"
     yield from (row for row in rows if row not in same)
-    yield from (*response_rows(step, options), *remark_rows(step))
+    yield from response_rows(step, options)
+    if step.page and not step.good:
+        yield "It says", step.page
+    yield from (("Note", Span(note, "warn")) for note in step_notes(step))
 
 
 def step_blocks(step: Step, before: Step | None, options: Options) -> Iterator[Block]:
