@@ -3607,6 +3607,7 @@ TIMESPEC = struct.Struct("@ll")
 FRESH_NS = 200_000  # ns within which a waiting process notices what came, unless it is short of CPUs
 # With these flags Linux keeps what is sent until the next send (MSG_MORE), in a separate segment (MSG_EOR).
 HOLD_FLAGS = socket.MSG_MORE | socket.MSG_EOR if getattr(socket, "MSG_MORE", 0) else 0
+UNASKED = "the server sent something that it was not asked for"
 Source = Callable[[], "bytes | memoryview"]
 
 
@@ -3618,9 +3619,6 @@ def new_buffer() -> mmap.mmap:
 def silence() -> bytes:
     """Return nothing: the source of a stream that has nothing to send."""
     return b""
-
-
-UNASKED = "the server sent something that it was not asked for"
 
 
 class Stream:
@@ -3714,7 +3712,7 @@ class SocketStream(Stream):
         self.arrived = arrived
         if count:
             self.began = arrived
-        if not count and self._send_error:
+        elif self._send_error:
             raise self._send_error  # it says more than the end of the stream, which it caused
         return count
 
@@ -4283,9 +4281,9 @@ def read_headers(reader: Reader, log: Log, may_end: bool = False) -> tuple[Heade
     raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
 
 
-def read_head(reader: Reader, log: Log, upgrade: bool = False) -> Response:
+def read_head(reader: Reader, log: Log) -> Response:
     """Read the final response's header section; of 1xx responses only the status (RFC 9110 section 15.2).
-    Where the request asked for an `upgrade`, 101 is final (section 7.8). Raises EOFError if nothing came.
+    Raises EOFError if nothing came.
     """
     for _ in range(MAX_INTERIM + 1):
         # One byte alone: of bytes that are read together the kernel tells only when the last one came.
@@ -4295,7 +4293,7 @@ def read_head(reader: Reader, log: Log, upgrade: bool = False) -> Response:
         try:
             line = reader.line(MAX_HEADER_BYTES)
             response = parse_status_line(line, secure)
-            final = response.status >= 200 or (upgrade and response.status == 101)
+            final = response.status >= 200
             if final:  # only now it is known whose first byte that was
                 log.first_byte = first_byte
                 log.keep_counters("answered")
@@ -4309,7 +4307,7 @@ def read_head(reader: Reader, log: Log, upgrade: bool = False) -> Response:
         if final:
             return response._replace(headers=headers)
         if response.status == 101:
-            raise protocol_error("the server switched protocols (101) without being asked to")
+            raise protocol_error("the server switched protocols (101)", "Ask without Upgrade: here is HTTP alone.")
         log.interim += (response.status,)
     raise protocol_error(TOO_MANY_INTERIM)
 
@@ -4336,7 +4334,7 @@ def content_length(headers: Iterable[Header]) -> int | None:
 # 16b. Bodies. How long they are (RFC 9112 section 6), and how they are read.
 def has_body(method: str, status: int) -> bool:
     """Tell whether a response may have a body at all (RFC 9112 section 6.3)."""
-    return method != "HEAD" and status not in (101, 204, 304)
+    return method != "HEAD" and status not in (204, 304)
 
 
 MAX_PAGE = 4096  # bytes of an error page that are kept
@@ -4375,14 +4373,7 @@ def count_body(reader: Reader, length: int, log: Log) -> None:
 def read_body_in_chunks(reader: Reader, log: Log) -> None:
     """Pass over a chunked body and its trailers (RFC 9112 section 7.1)."""
     while True:
-        try:
-            line = reader.line(65536)  # extensions may follow the size
-        except EOFError as ended:
-            line = ended.args[0]
-            if not line:
-                whole = f"the chunked body ended after {log.received} bytes in whole chunks"
-                raise protocol_error(f"{whole}, without the last one of size 0", CLOSED_EARLY) from None
-        size = line.partition(b";")[0].strip(b" \t")
+        size = reader.line(65536).partition(b";")[0].strip(b" \t")  # extensions may follow the size
         length = parse_digits(size.lstrip(b"0") or size[:1], 16)  # of zeros alone one is left
         if length is None:
             raise protocol_error(f"a chunk size is no hexadecimal number: '{foreign(size)}'")
@@ -4419,7 +4410,7 @@ def read_response_body(reader: Reader, method: str, response: Response, log: Log
     except EOFError:
         message = f"the body ended after {log.received} of {length} bytes"
         if last == b"chunked":
-            message = f"the chunked body broke off after {log.received} bytes, before its end"
+            message = f"the chunked body ended after {log.received} bytes, without its last chunk"
         raise protocol_error(message, CLOSED_EARLY) from None
 
 
@@ -4498,14 +4489,15 @@ class Stage:
     `blame` whose fault it is, "the proxy p cannot be used: " before that.
     """
 
-    awaits: str  # what it waits for, a key of STUCK
-    detail = ""  # of that, in words
-
     def __init__(self, setup: Setup) -> None:
         self.log, self.lookups = setup.log, setup.lookups
         self.request, self.options = setup.request, setup.options
         self.proxy = setup.route.proxy  # the one that may be at fault here; None: the target alone may
         self.ended = "the connection was closed" if self.proxy else "the server closed the connection"
+
+    def awaits(self) -> tuple[str, str]:
+        """Return what it waits for, a key of STUCK, and that in words where these are needed."""
+        raise NotImplementedError
 
     def to_send(self) -> bytes | memoryview:
         """Return what this stage has to send next, empty for nothing. The stream below it asks."""
@@ -4561,21 +4553,15 @@ class Exchange(Stage):
         """Read the response while the request is sent; raises NetworkError, OSError, EOFError."""
         raise NotImplementedError
 
-    @property
-    def awaits(self) -> str:  # type: ignore[override]
-        if self.log.phase == "xfer":
-            return "body"
-        return "upload" if self.log.sent is None else "answer"
-
-    @property
-    def detail(self) -> str:  # type: ignore[override]
+    def awaits(self) -> tuple[str, str]:
         if self.log.phase != "xfer":
             interim = ", ".join(map(str, self.log.interim[-3:]))
-            return f"only interim responses ({interim})" if interim else "no response"
+            words = f"only interim responses ({interim})" if interim else "no response"
+            return "upload" if self.log.sent is None else "answer", words
         if self.log.response is None:
-            return "not even its header is whole"
+            return "body", "not even its header is whole"
         of_all = "" if self.log.length is None else f" of {self.log.length}"
-        return f"{self.log.received}{of_all} bytes of the body came"
+        return "body", f"{self.log.received}{of_all} bytes of the body came"
 
     def blame(self, found: NetworkError) -> NetworkError:
         if self.proxy:  # it forwards: which of the two is at fault cannot be told
@@ -4642,8 +4628,6 @@ class Http1Exchange(Exchange):
             return "the server said Connection: close"
         if "close" in connection_tokens(self.headers):
             return "the request said Connection: close"
-        if response.status == 101:
-            return "the server switched to another protocol"
         if response.http_version != "HTTP/1.1" and "keep-alive" not in said:
             return f"the server speaks {response.http_version}, which keeps no connection"
         coded = values_of(response.headers, "transfer-encoding")
@@ -4659,11 +4643,7 @@ class Http1Exchange(Exchange):
 
     def run(self, stream: Stream) -> None:
         self.reader.stream = stream
-        upgrade = "upgrade" in connection_tokens(self.headers) and "upgrade" in field_names(self.headers)
-        response = read_head(self.reader, self.log, upgrade)
-        if response.status == 101:
-            self.log.response, self.log.done = response, self.log.first_byte
-            return
+        response = read_head(self.reader, self.log)
         self.log.response = response
         self.log.in_bulk = True  # in the body only the last instant counts, and it stays exact
         if response.status >= 300:
@@ -4704,13 +4684,7 @@ def library_words(error: Exception) -> str:
 
 def fit_for_http2(headers: Sequence[Header]) -> tuple[Header, ...]:
     """Leave out the fields that are for one HTTP/1.1 connection alone (RFC 9113 section 8.2.2)."""
-    left_out = CONNECTION_HEADERS | connection_tokens(headers) - {"host"}
-    return tuple(
-        (name, value)
-        for name, value in headers
-        # The one value that TE may have there.
-        if name.lower() not in left_out or (name.lower(), value.lower()) == ("te", b"trailers")
-    )
+    return without_fields(headers, CONNECTION_HEADERS | connection_tokens(headers) - {"host"})
 
 
 def http2_headers(request: Request, headers: Sequence[Header]) -> list[tuple[bytes, bytes]]:
@@ -5048,7 +5022,6 @@ class Hop(Stage):
     """
 
     phase = "connect"
-    awaits = "proxy"
     place: tuple[str, int]  # host and port of its other end
     asks_resolver = False  # it asks a resolver
     opened_at = 0  # when the answer came that opened it (perf_counter_ns)
@@ -5066,6 +5039,9 @@ class Hop(Stage):
     def note_opened(self, departed: int) -> int:
         """Note what happened, once the flight above has `departed`; return when this hop was answered."""
         return self.opened_at
+
+    def awaits(self) -> tuple[str, str]:
+        return "proxy", ""
 
     def blame(self, found: NetworkError) -> NetworkError:
         if self.proxy is None or found.kind == "proxy":
@@ -5133,8 +5109,6 @@ class Tcp(Hop):
     """The connection to the first machine on the way, the target or a proxy: a race of its addresses (RFC
     8305), the next one after 250 ms, or at once when one has failed.
     """
-
-    awaits = "connection"
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -5232,9 +5206,8 @@ class Tcp(Hop):
             loser.close()
         return answered
 
-    @property
-    def detail(self) -> str:  # type: ignore[override]
-        return f"the proxy {self.proxy.shown}" if self.proxy else self._where(self.log.dials)
+    def awaits(self) -> tuple[str, str]:
+        return "connection", f"the proxy {self.proxy.shown}" if self.proxy else self._where(self.log.dials)
 
     def explain(self, error: Exception) -> NetworkError:
         failed = sorted((dial for dial in self.log.dials if dial.error), key=lambda dial: dial.ended or 0)
@@ -5262,14 +5235,15 @@ class Unix(Hop):
     socket does not block: where its queue is full, connect() would wait for ever.
     """
 
-    awaits = "connection"
-
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         assert setup.route.unix_socket is not None
         self._path = setup.route.unix_socket
-        self.detail = f"the unix socket {clip(self._path)}"
+        self._name = f"the unix socket {clip(self._path)}"
         self._stream = SocketStream(self.log, timestamps=False)
+
+    def awaits(self) -> tuple[str, str]:
+        return "connection", self._name
 
     def open(self, below: Stream) -> Stream:
         self.log.dials.append(Dial(time.perf_counter_ns(), None))
@@ -5289,7 +5263,7 @@ class Unix(Hop):
         if code == errno.EAGAIN:
             reason = "its queue of connections is full"
         hint = UNIX_HINTS.get(code, "Check the path, and the load and log of the service.")
-        return NetworkError("network", f"no connection to {self.detail}: {reason}", hint)
+        return NetworkError("network", f"no connection to {self._name}: {reason}", hint)
 
 
 class Tls(Hop):
@@ -5300,13 +5274,11 @@ class Tls(Hop):
     def __init__(self, setup: Setup, proxy: Proxy | None = None) -> None:
         super().__init__(setup)
         if proxy is None:
-            self.phase = self.awaits = "tls"
-            self.place = self.request.url.place
+            self.phase, self.place = "tls", self.request.url.place
             identity, protocols = setup.options.identity, setup.protocols
             if self.request.url.origin != setup.options.request.url.origin:
                 identity = None  # the client certificate is for the first URL's origin alone
         else:
-            self.awaits, self.detail = "tls", f" with the proxy {proxy.shown}"
             self.place = proxy.host, proxy.port
             identity, protocols = None, ("http/1.1",)
         self.proxy = proxy
@@ -5316,6 +5288,9 @@ class Tls(Hop):
 
     def to_send(self) -> bytes:
         return self.stream.ciphertext()
+
+    def awaits(self) -> tuple[str, str]:
+        return "tls", f" with the proxy {self.proxy.shown}" if self.proxy else ""
 
     def open(self, below: Stream) -> Stream:
         self.stream.shake_hands(below)
@@ -5579,7 +5554,7 @@ class Way:
 
     def _stuck(self) -> NetworkError:
         """Say what this way was waiting for when the time of -m was over."""
-        stage, what, detail = self._under_way, self._under_way.awaits, self._under_way.detail
+        stage, (what, detail) = self._under_way, self._under_way.awaits()
         if self._log.phase == "dns" and isinstance(stage, Hop):
             what, detail = "dns", stage.place[0]
         words = {"detail": detail, "proxy": self._proxy, "limit": f"{stage.options.max_time:g} s"}

@@ -246,7 +246,7 @@ ANSWERS = {
     "cut-in-the-header": Case(OK + "Serv", "close", "protocol", "xfer", ["header"], ["log"]),
     "cut-by-length": Case(HEAD + "hello", "close", "protocol", "xfer", ["5 of 100 bytes"], ["log|limit"]),
     "cut-in-chunks": Case(
-        TRUNCATED, "close", "protocol", "xfer", ["5 bytes in whole chunks, without the last one"], ["hung up"]
+        TRUNCATED, "close", "protocol", "xfer", ["5 bytes, without its last chunk"], ["hung up"]
     ),
     "hang-before-an-answer": Case("", "hang", "timeout", "wait", ["no response", "1 s"], ["-m", "log"]),
     "hang-after-an-interim": Case(
