@@ -4307,7 +4307,7 @@ def read_head(reader: Reader, log: Log) -> Response:
         if final:
             return response._replace(headers=headers)
         if response.status == 101:
-            raise protocol_error("the server switched protocols (101)", "Ask without Upgrade: here is HTTP alone.")
+            raise protocol_error("the server switched protocols (101)", "Ask without Upgrade.")
         log.interim += (response.status,)
     raise protocol_error(TOO_MANY_INTERIM)
 
