@@ -6133,23 +6133,17 @@ def is_trait(name: str, value: bytes) -> bool:
     return not about_it and len(max(name, value, key=len)) <= MAX_TRAIT and not is_credential(name, value)
 
 
-def traits_of_answer(step: Step) -> dict[str, str]:
-    """Return some short fields of a response, and the size of its body."""
+def traits_of(step: Step) -> dict[str, str]:
+    """Return by name what may go with the time or status of a run, some fields of its response included."""
     headers = step.response.headers if step.response else ()
     short = islice((header for header in headers if is_trait(*header)), MAX_TRAITS)
     traits = {name.lower(): decode(value) for name, value in short}
-    return {**traits, "body size": size_text(step.body_bytes)} if step.good else traits
-
-
-def traits_of(step: Step) -> dict[str, str]:
-    """Return by name what may go with the time or status of a run."""
-    traits, network = {**traits_of_answer(step), **step.facts}, step.network
-    if network.rtt_us is not None:
-        doubled = 1 << (network.rtt_us // 1000).bit_length()
+    if step.good:  # an error page has a size of its own
+        traits["body size"] = size_text(step.body_bytes)
+    if step.network.rtt_us is not None:
+        doubled = 1 << (step.network.rtt_us // 1000).bit_length()
         traits["round trip"] = f"{doubled // 2} to {doubled} ms"
-    if network.ip:
-        traits["family"] = family_of(network.ip)
-    return traits
+    return {**traits, **step.facts}
 
 
 def chance_of_parting(having: int, others_having: int, these: int, others: int) -> float:
@@ -6161,30 +6155,21 @@ def chance_of_parting(having: int, others_having: int, these: int, others: int) 
     return ways * (1 + these - having) / math.comb(every, these)
 
 
-class Counted(NamedTuple):
-    """How many runs there are, and how many of them have each trait, a name with a value."""
-
-    runs: int
-    having: collections.Counter[tuple[str, str]]
-
-
-def count_traits(steps: Sequence[Step]) -> Counted:
-    pairs = (pair for step in steps for pair in traits_of(step).items())
-    return Counted(len(steps), collections.Counter(pairs))
-
-
-def find_companion(these: Counted, others: Counted) -> Companion | None:
-    """Return the trait that nearly all of these runs have and hardly any of the others, if chance seldom
+def find_companion(these: Sequence[Step], others: Sequence[Step]) -> Companion | None:
+    """Return the trait that nearly all of these steps have and hardly any of the others, if chance seldom
     parts them so clearly. Chance has one try for each field that has a frequent enough value. Of several
-    traits it is the one that parts the runs best, then the shortest.
+    traits it is the one that parts them best, then the shortest.
     """
-    least, most = MOST * these.runs, these.runs + FEW * others.runs
-    every = ((pair[0], count + others.having[pair]) for pair, count in these.having.items())
-    fields = {name for name, count in every if least <= count <= most}
+    here, there = (
+        collections.Counter(pair for step in steps for pair in traits_of(step).items())
+        for steps in (these, others)
+    )
+    least, most = MOST * len(these), len(these) + FEW * len(others)
+    fields = {pair[0] for pair, count in here.items() if least <= count + there[pair] <= most}
     found = []
-    for pair, having in these.having.items():
-        counts = (having, others.having[pair], these.runs, others.runs)
-        distinct = having >= least and counts[1] <= FEW * others.runs
+    for pair, having in here.items():
+        counts = (having, there[pair], len(these), len(others))
+        distinct = having >= least and counts[1] <= FEW * len(others)
         if distinct and chance_of_parting(*counts) * len(fields) <= LEAD_RISK:
             found.append(Companion(*pair, *counts))
     return min(
@@ -6263,8 +6248,7 @@ def find_slow(steps: Sequence[Step]) -> Slow | None:
         return None
     first, last = runs[0].turn.round, runs[-1].turn.round
     between = [step for step in others if first < step.turn.round < last]
-    these = count_traits(runs)
-    companion = find_companion(these, count_traits(between)) or find_companion(these, count_traits(others))
+    companion = find_companion(runs, between) or find_companion(runs, others)
     return Slow(runs, others, find_pattern(runs, others), companion)
 
 
@@ -6294,6 +6278,8 @@ class Summary:
         codes = group_by(lambda step: step.status, self.answered)
         self.statuses = {code: len(codes[code]) for code in sorted(codes)}  # steps of each status
         self.outcomes = [*map(str, self.statuses), *["ERROR"] * (self.failed > 0)]
+        frequent = collections.Counter(step.status for step in self.used).most_common(1)
+        self.usual_status = frequent[0][0] if frequent else None
         self.starved = sum(map(is_starved, self.used))
         trips = [step.network.rtt_us for step in self.used if step.network.rtt_us is not None]
         self.beside: dict[str, float | None] = {
@@ -6338,7 +6324,6 @@ class Comparison(NamedTuple):
 
     own: Summary
     other: Summary | Baseline
-    number: int | None  # of the step; None of chains of several
     verdict: str
     differences: Mapping[str, Distribution]  # by how much each key is above the other side's
     phases: Mapping[str, float]  # those of it that certainly differ, without trifles; the largest first
@@ -6351,12 +6336,6 @@ class Comparison(NamedTuple):
         if isinstance(self.other, Baseline):
             return NOW, BEFORE
         return str(self.own.variant), str(self.other.variant)
-
-
-def most_frequent(values: Sequence[Thing]) -> Thing | None:
-    """Return the most frequent value, of equally frequent ones that which came last; None without any."""
-    found = collections.Counter(reversed(values)).most_common()[:1]
-    return found[0][0] if found else None
 
 
 def chain_of(run: Run) -> Step:
@@ -6394,10 +6373,8 @@ def difference_of_series(now: Distribution, before: Distribution) -> Distributio
     return Distribution({"median": difference}, ends, min(now.n, before.n))
 
 
-def verdict_of(difference: Distribution, statuses: tuple[int | None, int | None]) -> str:
-    """Say which side is faster, from the difference; `statuses` are the usual ones of both."""
-    if None not in statuses and statuses[0] != statuses[1]:
-        return "unlike"  # the times are of different work
+def verdict_of(difference: Distribution) -> str:
+    """Say which side is faster: the one below whose times the whole interval of the difference lies."""
     if difference.interval is None:
         return "too_few"
     if difference.interval[0] > 0:
@@ -6407,17 +6384,14 @@ def verdict_of(difference: Distribution, statuses: tuple[int | None, int | None]
 
 def certain_phases(differences: Mapping[str, Distribution]) -> dict[str, float]:
     """Return by how much (us) phases differ whose interval leaves out 0; the largest first, no trifles."""
-    intervals = {phase: differences[phase].interval for phase in PHASES}
-    unlike = [phase for phase, ends in intervals.items() if ends and (ends[0] > 0 or ends[1] < 0)]
+    unlike = [phase for phase in PHASES if verdict_of(differences[phase]) in ("slower", "faster")]
     sizes = {phase: differences[phase].median or 0 for phase in unlike}
-    largest = max(map(abs, sizes.values()), default=0)
     ordered = sorted(unlike, key=lambda phase: -abs(sizes[phase]))
-    return {phase: sizes[phase] for phase in ordered if abs(sizes[phase]) >= TRIFLE * largest}
+    return {each: sizes[each] for each in ordered if abs(sizes[each]) >= TRIFLE * abs(sizes[ordered[0]])}
 
 
 def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
     """Compare a side with the first one, which has so many `rivals`; or a series with an earlier one."""
-    number: int | None = own.number
     statuses: tuple[int | None, int | None] = (None, None)
     if isinstance(other, Baseline):
         pairs = {key: (own.distributions[key], other.distributions[key]) for key in STAT_KEYS}
@@ -6426,14 +6400,14 @@ def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
         differences = {key: difference_in_turn(key, own, other, rivals) for key in STAT_KEYS}
         # Each phase is a rival: else one of five would differ by chance in a fifth of all comparisons.
         certain = {key: difference_in_turn(key, own, other, rivals * len(PHASES)) for key in PHASES}
-        usual, usual_there = (most_frequent([step.status for step in side.used]) for side in (own, other))
-        statuses = (usual, usual_there)
-        number = 1 if all(each.number == 1 for each in (*own.answered, *other.answered)) else None
-    verdict = verdict_of(differences["total"], statuses)
-    if verdict != "unlike" and not (own.good and other.good):
+        statuses = (own.usual_status, other.usual_status)
+    verdict = verdict_of(differences["total"])
+    if not (own.good and other.good):
         verdict = "too_few"
+    if None not in statuses and statuses[0] != statuses[1]:
+        verdict = "unlike"  # the times are of different work
     phases = certain_phases(certain)
-    return Comparison(own, other, number, verdict, differences, phases, needed_values(rivals), statuses)
+    return Comparison(own, other, verdict, differences, phases, needed_values(rivals), statuses)
 
 
 def compare_all(options: Options, compared: Mapping[str, Summary | Baseline]) -> list[Comparison]:
@@ -7196,20 +7170,25 @@ def change_text(event: SeriesEvent) -> str:
     return f"{clock_text(event.at)} {where}: {event.text}"
 
 
+class Streak(NamedTuple):
+    """Runs in a row that have the same value of a trait."""
+
+    value: str
+    runs: int
+    first: Step
+
+
 class Watch:
     """Finds what changes from one run of a side to the next, by the last steps of its runs."""
 
     def __init__(self) -> None:
         self._first: Step | None = None  # of the runs in a row that end alike
         self._runs = 0  # in that row
-        self._seen: set[tuple[str, str]] = set()  # what servers show, with its kind
-        self._last: dict[str, str] = {}  # what a server showed last, by kind
-        # By trait its value, in how many runs in a row, and the first of these; then the same of the next
-        # value. What changes too often is watched no more: it has none.
-        self._traits: dict[str, list[tuple[Any, int, Step]]] = {}
+        # By trait the newest streak, and one before it; none of those that change now and then.
+        self._traits: dict[str, list[Streak]] = {}
 
     def add(self, step: Step) -> list[SeriesEvent]:
-        found = (*self._label(step), *self._new_things(step), *self._new_traits(step))
+        found = (*self._label(step), *self._new_traits(step))
         return [
             SeriesEvent(at.started_at, at.turn.number, kind, text, at.turn.variant)
             for at, kind, text in found
@@ -7230,42 +7209,24 @@ class Watch:
             yield step, "status", outcome_of(step)
         self._first, self._runs = step, 1
 
-    def _new_things(self, step: Step) -> Iterator[tuple[Step, str, str]]:
-        """Give what a server shows that was not seen before in this series."""
-        for kind, shown in step.facts.items():
-            if kind in self._last and (kind, shown) not in self._seen:
-                text = f"{kind} {self._last[kind]} -> {shown}"
-                certificate = step.network.tls.certificate
-                if kind == "certificate" and certificate:
-                    text = f"another certificate ({certificate.common_name}, {shown})"
-                yield step, kind, text
-            self._seen.add((kind, shown))
-            self._last[kind] = shown
-
     def _new_traits(self, step: Step) -> Iterator[tuple[Step, str, str]]:
-        """Give the traits of good answers that have changed, and have stayed so since; with the first run."""
-        traits: dict[str, Any] = traits_of_answer(step) if step.good else {}
-        if step.good and step.network.rtt_us is not None:
-            traits["round trip"] = step.network.rtt_us
-        for name, value in traits.items():
+        """Give the traits that have changed once, and have stayed so since; with the first run that had them.
+        Of a run that is not good only address, certificate and protocol tell something.
+        """
+        facts = step.facts
+        for name, value in (traits_of(step) if step.good else facts).items():
             if name not in self._traits and len(self._traits) == MAX_WATCHED:
                 continue
-            streaks = self._traits.setdefault(name, [(value, 0, step)])
-            if not streaks:
-                continue
-            shown, count, first = streaks[-1]
-            if value == shown or (name == "round trip" and not are_apart((value, shown), HALF_MORE, 1000)):
-                streaks[-1] = (shown, count + 1, first)
-            elif len(streaks) > 1 or count < STEADY:
-                streaks.clear()
+            streaks = self._traits.setdefault(name, [Streak(value, 0, step)])
+            if streaks and streaks[-1].value == value:
+                streaks[-1] = streaks[-1]._replace(runs=streaks[-1].runs + 1)
+            elif len(streaks) == 1 and streaks[0].runs >= STEADY:
+                streaks.append(Streak(value, 1, step))
             else:
-                streaks.append((value, 1, step))
-            if len(streaks) > 1 and streaks[-1][1] == STAYS:
-                before, after = (
-                    each if isinstance(each, str) else f"{whole_ms(each)} ms" for each, *_ in streaks
-                )
-                yield streaks[-1][2], "trait", f"{name} {before} -> {after}"
-                del streaks[0]
+                streaks.clear()
+            if len(streaks) == 2 and streaks[1].runs == STAYS:
+                kind = name if name in facts else "trait"
+                yield streaks[1].first, kind, f"{name} {streaks.pop(0).value} -> {value}"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7893,7 +7854,6 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
     return {
         "side": comparison.own.variant,
         "against": comparison.names[1],
-        "step_number": comparison.number,
         "n": comparison.differences["total"].n,
         "verdict": comparison.verdict,
         **differences,
@@ -8717,7 +8677,6 @@ def run_blocks(run: Run, options: Options, width: int) -> Iterator[Block]:
 # ---------------------------------------------------------------------------------------------------------
 # 26c. Views of a series. A header, how the times lie, and what is odd.
 OVER_TIME_RUNS, OVER_TIME_CELLS = 20, 40  # a series of so many good runs has a strip; its most cells
-FAR_OFF = 1.5  # times a median: it would hide what is longer
 LARGE_PART = 0.2  # of a difference: an owner with a smaller part is not named
 LEAST_CHANGE, LEAST_CHANGE_US = 0.1, 1_000  # of its medians: less is not drawn
 SHOWN_CHANGES = 20  # in a report
@@ -8786,8 +8745,10 @@ def over_time_rows(steps: Sequence[Step], width: int) -> Iterator[Row]:
     yield "", f"{which}from {clock_text(steps[0].started_at)} to {clock_text(steps[-1].started_at)}"
 
 
-def companion_text(companion: Companion) -> str:
+def companion_text(companion: Companion | None) -> str:
     """Say what some runs have and others have not."""
+    if not companion:
+        return ""
     every = companion.having == companion.these
     own = f"all {companion.these}" if every else f"{companion.having} of {companion.these}"
     others = f"{companion.others_having or 'none'} of the {companion.others} others"
@@ -8800,18 +8761,13 @@ def listed_runs(steps: Sequence[Step]) -> str:
     return list_first([f"{first}-{last}" if first < last else str(first) for first, last in ends])
 
 
-def ordinal(number: int) -> str:
-    endings = {1: "st", 2: "nd", 3: "rd"} if number % 100 not in (11, 12, 13) else {}
-    return f"{number}{endings.get(number % 10, 'th')}"
-
-
 def when_text(these: Sequence[Step], pattern: Pattern | None, noun: str) -> str:
     """Say in what pattern runs came, or when the only streak of them was; nothing of others."""
     first, last = these[0], these[-1]
     if pattern and pattern.since:
         return f"from {noun} {pattern.since.turn.round}, {clock_text(pattern.since.started_at)}, on"
     if pattern and pattern.every_runs:
-        return f"every {ordinal(pattern.every_runs)} {noun}, {length_text(pattern.every_us)} apart"
+        return f"every {pattern.every_runs} {noun}s, {length_text(pattern.every_us)} apart"
     if pattern:
         return f"about every {length_text(pattern.every_us)}"
     if len(streaks_of(these)) > 1:
@@ -8823,14 +8779,15 @@ def when_text(these: Sequence[Step], pattern: Pattern | None, noun: str) -> str:
 
 
 def several_text(ordered: Sequence[int]) -> str:
-    """Show sorted times that runs had, two at most; of more the median, and the most if that is far off."""
-    if len(ordered) < 3:
-        return f"{' and '.join(map(whole_ms, ordered))} ms"
+    """Show sorted times that runs had: the median, and the most if that is far off."""
     usual, most = nearest_rank(ordered, 50), ordered[-1]
-    return f"median {whole_ms(usual)}{f', at most {whole_ms(most)}' if most >= FAR_OFF * usual else ''} ms"
+    median_of = "median " if len(ordered) > 1 else ""
+    return (
+        f"{median_of}{whole_ms(usual)}{f', at most {whole_ms(most)}' if most >= HALF_MORE * usual else ''} ms"
+    )
 
 
-def why_text(slow: Slow) -> str | None:
+def why_text(slow: Slow) -> str:
     """Name the owner whose share grew most, if that is a good part of what the slow runs took longer."""
 
     def usual(steps: Sequence[Step], owner: str) -> float:
@@ -8840,7 +8797,7 @@ def why_text(slow: Slow) -> str | None:
     more = {owner: usual(slow.runs, owner) - usual(slow.others, owner) for owner in owners}
     whole = median(times_of("total", slow.runs)) - median(times_of("total", slow.others))
     us, owner = max(((us, owner) for owner, us in more.items()), default=(0, ""))
-    return f"{whole_ms(us)} ms more {owner}" if us >= LARGE_PART * whole else None
+    return f"{whole_ms(us)} ms more {owner}" if us >= LARGE_PART * whole else ""
 
 
 def slow_rows(summary: Summary) -> Iterator[Row]:
@@ -8851,25 +8808,19 @@ def slow_rows(summary: Summary) -> Iterator[Row]:
         counts = f"{len(slow.runs)} of {plural(len(slow.runs) + len(slow.others), 'run')}{aside}"
         words = f"{counts}, {several_text(totals)}, the others {whole_ms(usual)}"
         yield label, Span(f"{words}: run {listed_runs(slow.runs)}", "slow")
-        companion = slow.companion and companion_text(slow.companion)
-        for text in filter(None, (when_text(slow.runs, slow.pattern, "run"), companion, why_text(slow))):
-            yield "", text
-
-
-def often_text(costs: Sequence[tuple[int, int]], summary: Summary, report: Report) -> str:
-    """Say in how many runs a finding was made, or in which, and what it cost."""
-    where = f"{len(costs)} of {len(summary.used) or summary.runs} runs"
-    if len(costs) == 1:
-        where = f"run {costs[0][1]} of {len(report.runs)}"
-    return f"in {where}, {several_text([cost for cost, _ in costs])}"
+        when, companion = when_text(slow.runs, slow.pattern, "run"), companion_text(slow.companion)
+        yield from (("", text) for text in (when, companion, why_text(slow)) if text)
 
 
 def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
-    """Say what is odd about a step of a series, and what its times mean."""
+    """Say what is odd about a step of a series, and what its times mean, in how many runs or in which."""
     yield from slow_rows(summary)
     yield from reuse_rows(summary)
     for finding, costs in summary.findings[:SHOWN_FINDINGS]:
-        yield cause_row(finding, often_text(costs, summary, report))
+        where = f"{len(costs)} of {len(summary.used) or summary.runs} runs"
+        if len(costs) == 1:
+            where = f"run {costs[0][1]} of {len(report.runs)}"
+        yield cause_row(finding, f"in {where}, {several_text([cost for cost, _ in costs])}")
 
 
 def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Block]:
@@ -8887,47 +8838,30 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
     yield Fields(series_rows(summary, report))
 
 
-def reason_rows(steps: Iterable[Step]) -> Iterator[Row]:
-    """Say why steps failed, the most frequent reasons first."""
-    failed = filter(None, (step.error for step in steps))
-    alike = group_by(lambda error: error.message, failed)
-    for errors in sorted(alike.values(), key=lambda errors: -len(errors))[:SHOWN_FINDINGS]:
-        yield from why_rows(errors[-1], f" ({how_often(len(errors))})")
-
-
-def page_rows(steps: Iterable[Step]) -> Iterator[Row]:
-    """Quote an error page for each status."""
-    pages = {step.response.status: step.page for step in steps if step.response and step.page}
-    for status, page in islice(sorted(pages.items()), MOST_LISTED):
-        yield "It says", f"{status}: {page}"
-
-
-def not_good_text(steps: Sequence[Step]) -> str:
-    """Name the runs that were not good, by how they ended."""
-    alike = islice(group_by(label_of, steps).items(), MOST_LISTED)
-    return ", ".join(f"{listed_runs(these)} ({how})" for how, these in alike)
-
-
 def not_good_rows(report: Report) -> Iterator[Row]:
-    """Name the runs that were not good, when they came, what goes with them, and why runs failed."""
+    """Name the runs that were not good, when they came, what goes with them, why they failed, most frequent
+    reasons first, and what an error page of each status says.
+    """
     advices = {ExitCode.OK: " (-f makes this exit 22)", ExitCode.HTTP_ERROR: " (exit 22)"}
-    advice = advices.get(report.exit_code(), "")
+    advice, pages = advices.get(report.exit_code(), ""), {}
     for variant, runs in report.by_variant.items():
         steps, noun = [run.steps[-1] for run in runs], "round" if variant else "run"
         bad, good = ([step for step in steps if step.good == is_good] for is_good in (False, True))
         if bad:
             name = f"{variant}: " if variant else ""
+            alike = islice(group_by(label_of, bad).items(), MOST_LISTED)
+            which = ", ".join(f"{listed_runs(these)} ({how})" for how, these in alike)
             counts = f"{name}{len(bad)} of {plural(len(steps), noun)}"
-            yield "Not good", Span(f"{counts}: {noun} {not_good_text(bad)}{advice}", "bad")
-            when = when_text(bad, find_pattern(bad, good), noun)
-            companion = find_companion(count_traits(bad), count_traits(good))
-            if when and len(bad) > 1:
-                yield "", when
-            if companion:
-                yield "", companion_text(companion)
-        yield from reason_rows(bad)
-    last = (run.steps[-1] for run in report.runs)
-    yield from page_rows(step for step in last if not step.good)
+            yield "Not good", Span(f"{counts}: {noun} {which}{advice}", "bad")
+            when = when_text(bad, find_pattern(bad, good), noun) if len(bad) > 1 else ""
+            companion = find_companion(bad, good)
+            yield from (("", text) for text in (when, companion_text(companion)) if text)
+        reasons = group_by(attrgetter("message"), (step.error for step in bad if step.error)).values()
+        for errors in sorted(reasons, key=lambda errors: -len(errors))[:SHOWN_FINDINGS]:
+            yield from why_rows(errors[-1], f" ({how_often(len(errors))})")
+        pages.update({step.status: step.page for step in bad if step.page})
+    for status, page in islice(pages.items(), MOST_LISTED):
+        yield "It says", f"{status}: {page}"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -8959,12 +8893,8 @@ def verdict_sentence(found: Comparison) -> str:
         if not (found.own.good and found.other.good):
             return f"Not compared: {against if found.own.good else name} has no good answer"
         change = f"{plain_ms([total.median])[0]} ms {'faster' if total.median < 0 else 'slower'}"
-        good = "1 was" if total.n == 1 else f"{total.n} were"
-        counts = f"{found.needed} rounds are needed to be sure, {good} good"
-        if isinstance(found.other, Baseline):
-            counts = f"{found.needed} good runs of both are needed to be sure, "
-            counts += f"{against} has {found.other.good}, {name} {found.own.good}"
-        return f"{name.capitalize()} is {change}{than} so far; {counts}"
+        needed = f"{found.needed} good runs of both are needed to be sure, there are {total.n}"
+        return f"{name.capitalize()} is {change}{than} so far; {needed}"
     parts = ", ".join(f"{phase} {signed_ms(us)}" for phase, us in found.phases.items())
     if found.verdict == "no_difference":
         what = f"in total: {parts} ms; " if parts else "found: "
@@ -9033,14 +8963,11 @@ def comparison_blocks(report: Report) -> Iterator[Block]:
 
 def sides_blocks(report: Report) -> Iterator[Block]:
     """Show the sides of --versus, or the addresses of a name, and which is better."""
-    first, sides, names = report.summaries[0].newest, report.options.sides, list(report.chains)
+    first, sides = report.summaries[0].newest, report.options.sides
     yield Span(f"{first.request.method} {clip(first.url)}", "strong")
-    lookup = report.lookup_us
-    if sides:
-        what = f"{len(names)} sides"
-    else:
-        what = "1 address" if len(names) == 1 else f"{len(names)} addresses"
-        what += " (given with --resolve)" if lookup is None else f" (found in {time_text(lookup, 2)})"
+    what = f"{len(report.chains)} sides" if sides else "each address"
+    if report.lookup_us is not None:
+        what += f" (found in {time_text(report.lookup_us, 2)})"
     rounds = plural(len({run.turn.round for run in report.runs}), "round")
     starts = f", {plural(report.late, 'late start')}" if report.late else ""
     yield f"{rounds} of {what}{starts}, in {length_text(report.duration_us)}; medians in ms:"
@@ -9050,21 +8977,6 @@ def sides_blocks(report: Report) -> Iterator[Block]:
         if side.none_good:
             yield Span(f"{name}: {NONE_GOOD}", "warn")
         yield Fields(reuse_rows(side))
-    if not report.comparisons:
-        yield f"There is nothing to compare: all runs are of {' and '.join(map(str, names))}."
-
-
-def baseline_blocks(report: Report, baseline: Baseline) -> Iterator[Block]:
-    """Compare what was measured with an earlier export."""
-    told = [f"{baseline.path}, {baseline.started_at}"]
-    for name, value in (("host", baseline.host), ("label", baseline.label)):
-        if value != report.probe[name]:
-            told.append(f"{name} {value}" if value else f"no {name}")
-    urls = report.summaries[-1].urls
-    if baseline.url != (urls[0] if len(urls) == 1 else None):
-        told.append(baseline.url or "various URLs")
-    yield Fields([(BEFORE, clip(", ".join(told)))])
-    yield from comparison_blocks(report)
 
 
 def change_rows(report: Report) -> Iterator[Row]:
@@ -9102,7 +9014,10 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
         yield from run_blocks(run, options, width) if run else series_blocks(report, width)
         yield Fields(("Stopped", Span(text, "bad")) for text in limit_texts(report))
         if options.baseline:
-            yield from baseline_blocks(report, options.baseline)
+            before = options.baseline
+            known = (before.path, before.started_at, before.host, before.label, before.url)
+            yield Fields([(BEFORE, clip(", ".join(filter(None, known))))])
+            yield from comparison_blocks(report)
         if run and not report.verdict and report.exit_code() == ExitCode.HTTP_ERROR:
             yield Fields([("Not good", Span(f"{bad_answers_text(report)}: exit 22", "bad"))])
     if report.verdict:

@@ -119,11 +119,11 @@ def lost_packets(chance: random.Random) -> list[Any]:
 
 # Series of two causes at once, with what is to be said of the slow runs, in any order.
 TWO_CAUSES: dict[Callable[[random.Random], list[Any]], set[Any]] = {
-    restart: {("every 3rd run", "x-backend: c")},
+    restart: {("every 3 runs", "x-backend: c")},
     release: {("from run 21", None)},
-    pauses: {("every 6th run", None), ("every 4th run", "x-backend: d")},
-    leak: {("every 3rd run", None)},
-    lost_packets: {("every 5th run", None)},
+    pauses: {("every 6 runs", None), ("every 4 runs", "x-backend: d")},
+    leak: {("every 3 runs", None)},
+    lost_packets: {("every 5 runs", None)},
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from itertools import product
 
 import pytest
 
@@ -21,7 +22,7 @@ def site():
     chance = random.Random(1)
     routes = {
         "/": lambda _: Reply(body=b"x" * 100, wait=chance.random() * 0.002),
-        "/slow": Reply(body=b"x" * 104, wait=0.04),
+        "/slow": Reply(body=b"x" * 100_104, wait=0.04),
         "/500": Reply(500, b"x" * 100),
         "/chain": redirect("/"),
         "/to-slow": redirect("/slow"),
@@ -79,7 +80,7 @@ def check_numbers(document, earlier):
     """Prove every difference and interval; return the comparison."""
     [found] = document["comparisons"]
     now, before = (each["statistics"][-1] for each in (document, earlier))
-    assert (found["side"], found["against"], found["step_number"]) == (None, "before", now["step_number"])
+    assert (found["side"], found["against"]) == (None, "before")
     assert found["n"] == min(now["n"], before["n"])
     for key in KEYS:
         median, ends = found[key]["median_ms"], found[key]["ci95_ms"]
@@ -125,7 +126,7 @@ def test_an_interval_needs_six_good_runs_on_both_sides(call_tool, site, export):
     for before, now in ((6, 5), (5, 6), (6, 6)):
         words = ("--count", now, "--interval", 0, site.url())
         _, found = compared(call_tool, counts[before], *words)
-        few = f"so far; 6 good runs of both are needed to be sure, before has {before}, now {now}"
+        few = f"so far; 6 good runs of both are needed to be sure, there are {min(before, now)}"
         assert (found["verdict"] == "too_few") is (before + now < 12)
         assert (few in flat(call_tool("--baseline", counts[before], *words).out)) is (before + now < 12)
 
@@ -133,7 +134,7 @@ def test_an_interval_needs_six_good_runs_on_both_sides(call_tool, site, export):
 def test_of_a_chain_the_last_step_is_compared(call_tool, site, export):
     path = scaled(export("-L", *of_many(site.url("/chain"))), 0.001)
     document, found = compared(call_tool, path, "-L", *of_many(site.url("/to-slow")))
-    assert (found["verdict"], found["step_number"]) == ("slower", 2)
+    assert found["verdict"] == "slower"
     assert document["statistics"][-1]["url"] == site.url("/slow")
 
 
@@ -183,15 +184,6 @@ def test_what_it_does_not_go_with(call_tool, run_tool, server):
     assert server.accepted == 0
 
 
-def test_a_file_that_cannot_be_read_is_refused(call_tool, server, tmp_path):
-    with open(tmp_path / "large", "wb") as file:
-        file.truncate((16 << 20) + 1)
-    for name in ("missing", "", "a\0b"):
-        check_usage_error(call_tool("--baseline", tmp_path / name, server.url()), "--baseline: cannot read")
-    check_usage_error(call_tool("--baseline", tmp_path / "large", server.url()), "larger than 16 MiB")
-    assert server.accepted == 0
-
-
 NO_EXPORTS = [
     *(b"", b"null", b"[{}]", b"{}", b"[" * 100_000, b'{"a":' * 100_000),
     b'{"schema_version": 1, "statistics": []}',
@@ -201,12 +193,17 @@ NO_EXPORTS = [
 ]
 
 
-def test_what_is_no_export_is_refused_before_any_request(call_tool, server, tmp_path):
-    for number, data in enumerate(NO_EXPORTS):
+def test_what_cannot_be_read_or_is_no_export_is_refused_before_any_request(call_tool, server, tmp_path):
+    files = {tmp_path / name: "--baseline: cannot read" for name in ("missing", "", "a\0b")}
+    for number, data in enumerate([*NO_EXPORTS, b""]):
         path = tmp_path / f"{number}.json"
         path.write_bytes(data)
-        words = "is not a --json export of a series of httphases"
-        check_usage_error(call_tool("--baseline", path, server.url()), f"--baseline '{path}' {words}")
+        files[path] = f"--baseline '{path}' is not a --json export of a series of httphases"
+    with path.open("wb") as file:
+        file.truncate((16 << 20) + 1)
+    files[path] = "larger than 16 MiB"
+    for path, words in files.items():
+        check_usage_error(call_tool("--baseline", path, server.url()), words)
     assert server.accepted == 0
 
 
@@ -229,31 +226,31 @@ def test_whatever_a_file_lacks_or_holds_instead_the_program_ends_well(call_tool,
 
     def ways(value, way=()):
         """Give the way to each field of a document; of lists to those of their first member."""
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                yield (*way, name)
-                yield from ways(inner, (*way, name))
-        elif isinstance(value, list) and value:
-            yield from ways(value[0], (*way, 0))
+        inner = (
+            value.items()
+            if isinstance(value, dict)
+            else enumerate(value[:1] if isinstance(value, list) else ())
+        )
+        for name, each in inner:
+            yield from [(*way, name)] * isinstance(name, str)
+            yield from ways(each, (*way, name))
 
     path = changed(export(*of_many(site.url())), "runs", [])
     document = json.loads(path.read_bytes())
     six = ("--count", 6, "--interval", 0, site.url())
     unspoilt, refused, shown = tool.read_baseline(str(path), 9), 0, 0
-    for way in ways(document):
-        for value in ("text", 10**30, [], "delete"):
-            path.write_text(json.dumps(document))
-            changed(path, *way, value)
-            tool.read_local.cache_clear()
-            try:
-                found = tool.read_baseline(str(path), 9)
-            except tool.UsageError:
-                refused += 1
-                continue
-            if found != unspoilt:
-                shown += 1
-                result = call_tool("--baseline", path, "--slo", "total=+9999%", *six)
-                assert result.code in (0, 4), (way, value)
+    for way, value in product(ways(document), ("text", 10**30, [], "delete")):
+        path.write_text(json.dumps(document))
+        changed(path, *way, value)
+        tool.read_local.cache_clear()
+        try:
+            found = tool.read_baseline(str(path), 9)
+        except tool.UsageError:
+            refused += 1
+            continue
+        if found != unspoilt:
+            shown += 1
+            assert call_tool("--baseline", path, "--slo", "total=+9999%", *six).code in (0, 4), (way, value)
     assert refused > 100 and shown > 10
 
 
@@ -269,9 +266,10 @@ def test_the_drawn_report_has_both_and_a_sentence(call_tool, site, export, tmp_p
     rows = [re.findall(r"[^\s│]+", line)[:2] for line in result.out.splitlines()]
     assert ["before", "200"] in rows and ["now", "200"] in rows
     text = flat(result.out)
-    assert re.search(r"Now is slower than before: total by \S+ ms \(\S+ to \S+\): wait \+4\d\.\d", text)
+    sentence = r"Now is slower than before: total by \S+ ms \(\S+ to \S+\): wait \+4\d\.\d"
+    assert re.search(sentence + r".* Body now 97\.8 KB, before 100 B ", text)
     told = text.replace(" ", "")
-    for each in (path.name, json.loads(path.read_bytes())["started_at"], "labeltuesday", f",{site.url()}"):
+    for each in (path.name, json.loads(path.read_bytes())["started_at"], ",tuesday", f",{site.url()}"):
         assert each in told
     found = re.search(r"ttfb: \+([\d.]+) % \(\+[\d.]+ to \+[\d.]+ %\), allowed \+1 %", text)
     more = json.loads(now.read_bytes())["comparisons"][-1]["ttfb_ms"]["median_ms"]
@@ -307,12 +305,12 @@ def test_a_page_that_became_slower_shuts_the_gate(call_tool, site, export):
         ("ttfb", True),
         ("wait", False),
     ]
-    earlier = json.loads(path.read_bytes())["statistics"][-1]
+    before, now = (each["statistics"][-1] for each in (json.loads(path.read_bytes()), document))
     for each in slo["violations"][::2]:
-        before, now = (one[f"{each['key']}_ms"]["median"] for one in (earlier, document["statistics"][-1]))
-        assert each["baseline_ms"] == before and abs(each["actual_ms"] - now) < 0.0011
+        key = f"{each['key']}_ms"
+        assert each["baseline_ms"] == before[key]["median"]
+        assert abs(each["actual_ms"] - now[key]["median"]) < 0.0011
         assert each["delta_ms"] == pytest.approx(each["actual_ms"] - each["threshold_ms"])
-        assert each["target"] is None
         assert slo["thresholds_ms"][each["key"]] == each["threshold_ms"]
     result = call_tool("--compact", "--baseline", path, *words)
     assert "SLO: fail" in result.out and ", before: " in flat(result.out)

@@ -25,7 +25,6 @@ START = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.timezone.utc)
 CERTIFICATE = tool.Certificate("shop.example", ("shop.example",), "R1", "1", None, None, "3c0d5950" * 8)
 FIRST = ("203.0.113.10", CERTIFICATE, "HTTP/2")
 OTHER = ("203.0.113.11", CERTIFICATE._replace(sha256="247648d1" * 8), "HTTP/1.1")
-NOTHING = (None, None, "")
 
 
 def run(number, label=200, server=FIRST):
@@ -64,60 +63,52 @@ def test_a_run_that_ends_in_another_way_than_the_one_before_is_an_event():
     assert told([run(1), earlier]) == [(2, "status", "200 -> 502 (200 for 1 run, 0.0 ms)")]
 
 
-def test_what_a_server_shows_is_said_when_it_was_not_seen_before():
-    assert told([run(1, server=NOTHING), run(2)]) == []
-    servers = [FIRST, NOTHING, FIRST, OTHER, FIRST, OTHER]
-    assert told([run(number, server=server) for number, server in enumerate(servers, 1)]) == [
-        (4, "address", "address 203.0.113.10 -> 203.0.113.11"),
-        (4, "certificate", "another certificate (shop.example, 247648d1)"),
-        (4, "protocol", "protocol HTTP/2 -> HTTP/1.1"),
-    ]
-    failed = told([run(1), run(2, "tls", server=(FIRST[0], *OTHER[1:]))])
-    assert [kind for _, kind, _ in failed] == ["status", "certificate"], "one that fails is another one too"
-
-
-def shown_by(*values, rtt=None, status=200):
-    """Make runs whose answers have these values of x-version, and such round trips (ms)."""
+def shown_by(values):
+    """Make runs with a value of x-version for each character, or without one for a space."""
     for number, value in enumerate(values, 1):
-        step = run(number, status)
-        headers = (("X-Version", value.encode()),) if value else ()
-        network = step.network._replace(rtt_us=rtt and 1000 * rtt[number - 1])
-        yield step._replace(response=step.response._replace(headers=headers), network=network)
+        headers = (("X-Version", value.encode()),) if value.strip() else ()
+        step = run(number)
+        yield step._replace(response=step.response._replace(headers=headers))
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("values", "events"),
     [
-        ("111112222", [(6, "x-version 1 -> 2")]),
+        ("111112222", [(6, "trait", "x-version 1 -> 2")]),
         ("1111122", []),  # it has not stayed
-        ("11111221222", []),
         ("11112222", []),  # it was not there for long
-        ("1111122222333", [(6, "x-version 1 -> 2"), (11, "x-version 2 -> 3")]),
-        ("1111122222111", [(6, "x-version 1 -> 2"), (11, "x-version 2 -> 1")]),
+        ("11111221222", []),
         ("1111123222", []),
         ("123" * 6, []),
-        ("11111" + " 2 2 2", [(7, "x-version 1 -> 2")]),  # an answer without it says nothing
+        ("1111122222333", [(6, "trait", "x-version 1 -> 2"), (11, "trait", "x-version 2 -> 3")]),
+        ("1111122222111", [(6, "trait", "x-version 1 -> 2"), (11, "trait", "x-version 2 -> 1")]),
+        ("11111 2 2 2", [(7, "trait", "x-version 1 -> 2")]),  # an answer without it says nothing
     ],
 )
-def test_a_field_that_changes_once_and_stays_is_an_event_of_its_first_run(values, expected):
-    found = told(shown_by(*(value.strip() for value in values)))
-    assert [(number, text) for number, kind, text in found if kind == "trait"] == expected
+def test_what_changes_once_and_stays_is_an_event_of_its_first_run(values, events):
+    assert told(shown_by(values)) == events
 
 
-def test_a_longer_round_trip_is_an_event_and_error_pages_say_nothing():
-    trips = [12, 13, 11, 12, 14, 12, 112, 104, 113, 110]
-    assert told(shown_by(*"1" * 10, rtt=trips)) == [(7, "trait", "round trip 12 ms -> 112 ms")]
-    assert told(shown_by(*"1" * 10, rtt=[12, 30] * 5)) == []
-    pages = [
-        *shown_by(*"11111"),
-        *(each._replace(turn=tool.Turn(9, 9)) for each in shown_by("2", "2", "2", status=502)),
+def test_addresses_certificates_and_protocols_change_of_failed_runs_too_and_all_else_of_good_ones():
+    servers = [*[FIRST] * 5, *[OTHER] * 3]
+    changes = [
+        (6, "address", "address 203.0.113.10 -> 203.0.113.11"),
+        (6, "certificate", "certificate 3c0d5950 -> 247648d1"),
+        (6, "protocol", "protocol HTTP/2 -> HTTP/1.1"),
     ]
-    assert [kind for _, kind, _ in told(pages)] == ["status"]
+    assert told(run(number, server=server) for number, server in enumerate(servers, 1)) == changes
+    failed = [run(number, 200 if number < 6 else "tls", servers[number - 1]) for number in range(1, 9)]
+    assert told(failed)[1:] == changes[:2]
+    pages = [run(number, 502)._replace(body_bytes=9) for number in (6, 7, 8)]
+    assert [kind for _, kind, _ in told([*map(run, range(1, 6)), *pages])] == ["status"]
+    far = [each._replace(network=each.network._replace(rtt_us=112_000)) for each in map(run, range(6, 9))]
+    near = [each._replace(network=each.network._replace(rtt_us=12_000)) for each in map(run, range(1, 6))]
+    assert told([*near, *far]) == [(6, "trait", "round trip 8 to 16 ms -> 64 to 128 ms")]
 
 
-def test_traits_that_are_never_the_same_cost_little():
+def test_fields_that_are_ever_new_are_not_watched_for_ever():
     watch = tool.Watch()
-    for number in range(1, 1001):
+    for number in range(1, 101):
         step = run(number)
         fields = tuple((f"X-{number}-{field}", b"a") for field in range(16))
         watch.add(step._replace(response=step.response._replace(headers=fields)))
@@ -137,40 +128,31 @@ def events_in(text):
     ]
 
 
-def events_of(document):
-    return [(event["run_number"], event["kind"], event["text"]) for event in document["events"]]
-
-
 def breaking(replies, usual=None):
     """Make the routes of a server whose first requests are answered by their number."""
     count = itertools.count(1)
     return {"/": lambda request: replies.get(next(count), usual or Reply(wait=0.01))}
 
 
-def test_events_stand_in_place_of_the_lines_of_many_runs_and_the_report_names_rows_that_failed(
+def test_on_a_terminal_changes_stand_in_place_of_lines_and_the_report_names_rows_that_failed(
     run_tool, tmp_path
 ):
     path = tmp_path / "out.json"
-    statuses = {12: 502, 13: 502, 14: 503, 20: 404, 29: 502, 30: 404}
+    statuses = {12: 502, 13: 502, 14: 503, 20: 404}
     with http_server(breaking({run: Reply(status) for run, status in statuses.items()})) as server:
         options = ("--count", "30", "--interval", "0", "--json", path)
         result = run_tool(*options, server.url(), terminal="out err", columns=120)
-    first, *_ = events = events_of(result.json(path))
-    said = events_in(result.out.partition("Step 1")[0])
-    assert said == [(number, text) for number, _, text in events]
-    assert re.fullmatch(r"200 -> 502 \(200 for 11 runs, [\d.]+ m?s\)", first[2])
-    assert [(number, kind, text.partition(" (")[0]) for number, kind, text in events] == [
-        (12, "status", "200 -> 502"),
-        (14, "status", "502 -> 503"),
-        (15, "recovered", "503 -> 200"),
-        (20, "status", "200 -> 404"),
-        (21, "recovered", "404 -> 200"),
-        (29, "status", "200 -> 502"),
-        (30, "status", "502 -> 404"),
+    events = [(each["run_number"], each["text"]) for each in result.json(path)["events"]]
+    assert events_in(result.out.partition("Step 1")[0]) == events
+    assert [(number, text.partition(" (")[0]) for number, text in events] == [
+        (12, "200 -> 502"),
+        (14, "502 -> 503"),
+        (15, "503 -> 200"),
+        (20, "200 -> 404"),
+        (21, "404 -> 200"),
     ]
     assert "Run 1 Step" not in result.out
-    rows = "12-13, 29 (502), 14 (503), 20, 30 (404)"
-    assert f" Not good 6 of 30 runs: run {rows}" in flat(SGR.sub("", result.out))
+    assert " Not good 4 of 30 runs: run 12-13 (502), 14 (503), 20 (404)" in flat(SGR.sub("", result.out))
 
 
 @pytest.mark.parametrize(
@@ -237,22 +219,23 @@ def test_a_server_in_the_place_of_another_is_one_outage_and_its_certificate_is_t
     with http_server(port=port, tls=old) as server:
         words = ("--duration", "5m", "--interval", "0.05", "--metrics-only", "--json", path)
         process = start_tool(*words, "--cacert", authority.file, server.url())
-        watch(b"status=200", 3)
+        watch(b"status=200", 6)
     watch(b"error=network", 2)
     with http_server(port=port, tls=new):
-        watch(b"status=200", 2)
+        watch(b"status=200", 4)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
     document = check_document(json.loads(path.read_text()))
-    events = events_of(document)
     shown = [run["steps"][0]["network"]["cert_sha256"] for run in document["runs"]]
     assert (process.returncode, shown[0] != shown[-1]) == (130, True)
-    (_, _, broke), *_ = [each for each in events if each[1] == "status"]
-    assert re.fullmatch(r"200 -> (failed in|connection) [a-z]+ \(200 for \d+ runs, [\d.]+ m?s\)", broke)
-    [(back, _, again)] = [each for each in events if each[1] == "recovered"]
-    assert re.fullmatch(r"[a-z ]+ -> 200 \(failed in [a-z]+ for \d+ runs?, [\d.]+ m?s\)", again)
-    text = f"another certificate (shop.example, {shown[-1][:8]})"
-    assert [each for each in events if each[1] == "certificate"] == [(back, "certificate", text)]
+    told = {each["kind"]: each for each in document["events"][::-1]}  # the first of each kind
+    broke, again, change = (told[kind] for kind in ("status", "recovered", "certificate"))
+    assert re.fullmatch(
+        r"200 -> (failed in|connection) [a-z]+ \(200 for \d+ runs, [\d.]+ m?s\)", broke["text"]
+    )
+    assert re.fullmatch(r"[a-z ]+ -> 200 \(failed in [a-z]+ for \d+ runs?, [\d.]+ m?s\)", again["text"])
+    assert change["text"] == f"certificate {shown[0][:8]} -> {shown[-1][:8]}"
+    assert change["run_number"] == again["run_number"]
 
 
 def test_what_is_no_duration_is_refused(call_tool, server):

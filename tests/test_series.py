@@ -361,8 +361,7 @@ def test_what_slow_runs_and_error_pages_have_in_common_is_told_and_when_they_cam
     with http_server({"/": every(*turns)}) as server:
         words = ("--count", "33", *QUICK, "--json", path, server.url())
         result = run_tool(*words, columns=120, env={"PYTHONIOENCODING": "ascii"}, within=first())
-    statistics = result.json(path)["statistics"][0]
-    found = statistics["slow"][0]
+    found, *_ = result.json(path)["statistics"][0]["slow"]
     assert found["goes_with"] == {"name": "x-backend", "value": "c", "with": 6, "without": 0}
     assert found["runs"] == [*range(28, 34)]
     words = flat(result.out)
