@@ -1611,10 +1611,6 @@ def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
     # As browsers: slashes too many are skipped, and http:/b on a page of http is /b (WHATWG URL section 4.4).
     text = re.sub(rf"(?ai)^{url.scheme}:(?!//)", "", text)
     text = re.sub(r"(?ai)^(https?:)/*|^/{3,}", r"\1//", text)
-    if re.match(r"\\[/\\]|/\\", text):
-        # Browsers read a backslash as a slash: another host. RFC 3986 reads a path on this one. Ask neither.
-        shown = f"'{foreign(mask_location(decode(locations[0][:MAX_URL])))}'"
-        raise redirect_error(f"the redirect's Location {shown} has a backslash in place of a slash")
     try:
         return parse_url(resolve_reference(url.text, text), drop_userinfo=True)
     except UsageError as error:
@@ -1843,12 +1839,10 @@ class Secrets:
         return bool(self._forms)
 
     def _without_half(self, text: str) -> str:
-        """Return a text with *** in place of the beginning of a secret at its end."""
-        tail = text[-len(next(iter(self._forms))) :].casefold()
-        for at in range(len(tail) - MIN_SECRET + 1):
-            if any(form.startswith(tail[at:]) for form in self._forms):
-                return f"{text[: at - len(tail)]}***"
-        return text
+        """Return a text with *** in place of all from the beginning of a secret on."""
+        folded = text.casefold()
+        found = [at for form in self._forms for at in (folded.find(form[:MIN_SECRET]),) if at >= 0]
+        return f"{text[: min(found)]}***" if found else text
 
     def mask(self, text: str) -> str:
         """Replace secrets in a text by ***, and the beginning of one before an …, which `clip` leaves."""
@@ -1858,7 +1852,7 @@ class Secrets:
         found = [pattern for form, pattern in self._forms.items() if form in folded]
         if found:
             text = re.sub("|".join(found), "***", text, flags=re.IGNORECASE)
-        if "…" in text and any(form[:MIN_SECRET] in folded for form in self._forms):
+        if "…" in text:
             *pieces, last = text.split("…")
             text = "…".join([*map(self._without_half, pieces), last])
         return text
@@ -1901,16 +1895,16 @@ def find_secrets(sides: Iterable[Options]) -> Secrets:
         for name, given in options.request.headers:
             if is_credential(name, given):
                 texts.update(header_secrets(decode(given)))
-        # A redirect may lead to a host that NO_PROXY does not name.
-        everywhere = options._replace(environ={**options.environ, "no_proxy": "", "NO_PROXY": ""})
-        for scheme in DEFAULT_PORTS:
+        # Of all proxies: a redirect may lead to a host that NO_PROXY does not name.
+        variables = [f"{each}_proxy" for each in (*DEFAULT_PORTS, "all")]
+        proxies = map(options.environ.get, [*variables, *map(str.upper, variables)])
+        for text in filter(None, (options.proxy, *proxies)):
             try:
-                proxy = route_to(url._replace(scheme=scheme), everywhere).proxy
+                proxy = parse_proxy(text, "")
             except UsageError:  # of a variable that this run does not use
                 continue
-            if proxy:
-                hosts.add(proxy.host)
-                texts.update(pair_secrets(b"%b:%b" % (proxy.username or b"", proxy.password or b"")))
+            hosts.add(proxy.host)
+            texts.update(pair_secrets(b"%b:%b" % (proxy.username or b"", proxy.password or b"")))
     return Secrets(texts, hosts)
 
 
@@ -2225,7 +2219,7 @@ def split_words(words: Iterator[str]) -> Iterator[tuple[str, str | None]]:
             raise UsageError(f"unrecognized arguments: {name}: {instead_of(f'-{name}')}")
         else:
             # Flags, if no sign follows them as in -k=yes, and one option, to which the rest is joined.
-            flags, last, rest = re.findall(rf"(?s)^-([{BARE_FLAGS}]*(?![^\w#]))(.?)(.*)", word)[0]
+            flags, last, rest = re.findall(rf"(?s)^-((?:[{BARE_FLAGS}]+(?![^\w#]))?)(.?)(.*)", word)[0]
             yield from ((f"-{flag}", None) for flag in flags)
             if last:
                 yield f"-{last}", rest.removeprefix("=") if rest else None
@@ -2368,12 +2362,6 @@ def read_headers_given(args: SimpleNamespace, seconds: float) -> list[Header]:
     return [*headers, *without_fields(others, field_names(headers))]
 
 
-def parse_max_time(args: SimpleNamespace) -> float:
-    """Return the seconds of -m; raises UsageError."""
-    otherwise = ADDRESS_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
-    return parse_time("-m", args.max_time, otherwise)
-
-
 def read_request(args: SimpleNamespace, seconds: float, headers: tuple[Header, ...]) -> Request:
     """Return the first request; raises UsageError."""
     url = parse_url(re.sub(r"\\([][{}])", r"\1", args.url[0]))  # curl takes them for patterns otherwise
@@ -2401,7 +2389,7 @@ def own_options(args: SimpleNamespace, options: Options) -> Options:
     families = (family for family, name in FAMILY_NAMES.items() if vars(args)[name.lower()])
     return options._replace(
         follow=args.location,
-        max_time=parse_max_time(args),
+        max_time=parse_time("-m", args.max_time, patience),
         http2=not args.no_http2,
         insecure=args.insecure,
         ca_bundle=read_ca_bundle(args.cacert, patience),
@@ -2417,7 +2405,8 @@ def own_options(args: SimpleNamespace, options: Options) -> Options:
 
 def choose_options(args: SimpleNamespace, environ: Mapping[str, str]) -> Options:
     """Return the options of the main command line, but for its sides; raises UsageError."""
-    seconds = parse_max_time(args)
+    otherwise = ADDRESS_MAX_TIME if args.all_addresses else DEFAULT_MAX_TIME
+    seconds = parse_time("-m", args.max_time, otherwise)
     headers = read_headers_given(args, seconds)  # before the URL, which may be the rest of a bad one
     request = read_request(args, seconds, tuple(headers))
     series = choose_series(args)

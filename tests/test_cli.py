@@ -138,7 +138,7 @@ WRONG_TOGETHER = {  # a command line, and what is said of it
     "--unix-socket @abstract": "sockets without a file (@NAME, unix(7)) are not known",
     **{
         f"{each} 1": each
-        for each in "-q --http2 --Compact --proxy-user --metrics --heade --http1 --no".split()
+        for each in "-q --http2 --Compact --proxy-user --metrics --heade --http1 --no -€ -=".split()
     },
 }
 

@@ -186,7 +186,6 @@ LOCATIONS = [
     f"http://{USERINFO}a.test:99999/",
     f"http://{USERINFO}[::1/",
     f"http://{USERINFO}{USERINFO}a.test:0/",
-    f"http:\\\\{USERINFO}a.test:0/",
     f"//some one:{secret('userinfo')}@a.test:0/",
     f"ftp:{USERINFO}a.test",
     f"http://{USERINFO}a.test/\x01",
