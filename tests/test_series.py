@@ -67,15 +67,13 @@ def test_metrics_lines_name_run_and_step_and_the_summary_follows(call_tool, serv
 
 
 def test_compact_lines_have_units_and_one_decimal_in_the_summary_too(call_tool, server):
-    result = call_tool("--compact", "--count", "20", *QUICK, server.url())
-    *lines, last = result.out.splitlines()
+    *lines, last = call_tool("--compact", "--count", "20", *QUICK, server.url()).out.splitlines()
     assert [parse_compact(line)["run"] for line in lines] == [str(number) for number in range(1, 21)]
+    assert all(re.match(r"\d\d:\d\d:\d\d Run ", line) for line in lines)
     [summary] = summaries(last)
     times = [f"{key}_{name}" for key in ("ttfb", "total") for name in ("median", "p95", "max")]
     assert list(summary) == ["step", "runs", "failed", "bad_status", "n", *times]
-    assert all(re.match(r"\d\d:\d\d:\d\d Run ", line) for line in lines)
-    for key in times:
-        assert re.fullmatch(r"\d+\.\dms", summary[key]), key
+    assert all(re.fullmatch(r"\d+\.\dms", summary[key]) for key in times)
 
 
 def test_a_step_is_one_whatever_its_urls_and_its_title_says_how_many_there_were(run_tool, tmp_path):
@@ -95,20 +93,20 @@ def test_a_step_is_one_whatever_its_urls_and_its_title_says_how_many_there_were(
     assert found == [(urls[0], 5), (None, 5), (None, 5)]
 
 
-def test_a_progress_bar_on_stderr_says_how_far_it_is_and_leaves_nothing(run_tool):
+def test_a_status_line_on_stderr_says_how_far_it_is_and_leaves_nothing(run_tool):
     with scripted(Failing(2)) as server:
         words = ("--metrics-only", "--count", "6", "--interval", "0.3", server.url())
         result = run_tool(*words, terminal="err")
-        assert run_tool(*words[:4], "0", server.url()).err == "", "no bar where there is no terminal"
+        assert run_tool(*words[:4], "0", server.url()).err == "", "none where there is no terminal"
     drawn = re.findall(r"\r([^\r\x1b]*)\x1b\[K", result.err)
     texts = "\n".join(drawn)
     assert len(set(re.findall(r"^run (\d) of 6\b", texts, re.M))) > 1
     assert "1 failed" in texts
-    assert drawn[-1] == "", "the bar is still there at the end"
+    assert drawn[-1] == "", "it is still there at the end"
     assert not {"\x1b", "\r"} & set(result.out)
 
 
-def test_the_live_line_of_a_slow_run_has_its_number_and_its_time(start_tool):
+def test_the_status_line_of_a_slow_run_has_its_number_and_its_time(start_tool):
     """The third run waits until that is shown."""
 
     def answer(_):
@@ -116,8 +114,7 @@ def test_the_live_line_of_a_slow_run_has_its_number_and_its_time(start_tool):
         return Reply(200 if shown else 404)
 
     with Screen(60) as screen, http_server({"/": answer}) as server:
-        words = ("-f", "--count", "4", *QUICK, server.url())
-        process = start_tool(*words, stderr=screen.slave, env=TERMINAL)
+        process = start_tool("-f", "--count", "4", *QUICK, server.url(), stderr=screen.slave, env=TERMINAL)
         process.communicate(timeout=2 * PATIENCE)
     assert process.returncode == 0, screen.text
 
@@ -131,11 +128,10 @@ def test_the_report_of_a_series_fits_any_width(run_tool, columns, without):
     with http_server({"/": every(*replies)}) as server:
         options = ["--count", "24", *QUICK, "--slo", "ttfb.p95=0.001,total=2000"]
         result = run_tool(*options, server.url(), terminal="out", columns=columns, without=without)
+    result.warned("--slo ttfb.p95: the p95 of 24 runs is usually below the true p95")
     lines = lines_of(result.out)
     assert max(map(cells, lines)) <= columns
-    [heading] = [line for line in lines if "median" in line and "min" in line]
-    names = re.findall(r"\b(?!ms\b)[a-z]+\d*", heading)
-    assert names == ["min", "median", "p95", "max"]
+    assert any(re.findall(r"\b(?!ms\b)[a-z]+\d*", line) == ["min", "median", "p95", "max"] for line in lines)
     for phase in ("dns", "connect", "wait", "xfer", "ttfb", "total"):
         assert any(re.match(rf"\W*{phase}\b.*[▁▂▃▄▅▆▇█]", line) for line in lines)
 
@@ -274,15 +270,15 @@ def test_a_second_signal_ends_it_while_nobody_reads(start_tool, tmp_path):
             time.sleep(0.01)
             assert process.poll() is None
         time.sleep(0.5)  # until it writes of the first run; a signal before that ends it like this too
-        process.send_signal(signal.SIGTERM)
         give_up = time.monotonic() + PATIENCE
-        while process.poll() is None and time.monotonic() < give_up:
+        for signum in itertools.chain([signal.SIGTERM], itertools.repeat(signal.SIGINT)):
+            process.send_signal(signum)
             time.sleep(0.15)  # one that comes too soon is the echo of the first
-            process.send_signal(signal.SIGINT)
+            if process.poll() is not None or time.monotonic() > give_up:
+                break
         assert len(server.requests) == 1
     assert process.returncode == 143
     assert path.read_text() == "old", "what was measured had still to be written"
-    assert os.listdir(tmp_path) == ["out.json"]
 
 
 def test_a_reader_that_leaves_ends_the_series_and_does_not_cost_the_export(start_tool, tmp_path, server):
@@ -298,19 +294,18 @@ def test_a_reader_that_leaves_ends_the_series_and_does_not_cost_the_export(start
     assert len(check_document(json.loads(path.read_text()))["runs"]) == 40
 
 
-def test_the_json_of_a_series_has_its_runs_and_no_steps_of_its_own(call_tool, server):
+def test_the_json_of_a_series_has_its_runs_and_no_steps_of_its_own(call_tool):
     with http_server({"/": redirect("/x"), "/x": Reply()}) as chain:
-        options = ["-L", "--metrics-only", "--count", "3", "--interval", ".0", "--json", "-"]
-        document = call_tool(*options, chain.url()).json()
+        document, single = (
+            call_tool("-L", "--metrics-only", *many, "--json", "-", chain.url()).json()
+            for many in (("--count", "3", "--interval", ".0"), ())
+        )
     assert "steps" not in document
     assert (document["count"], document["interval_s"], document["host"]) == (3, 0, os.uname().nodename)
     assert [run["total_steps"] for run in document["runs"]] == [2, 2, 2]
     assert [(run["round"], run["target"]) for run in document["runs"]] == [(1, None), (2, None), (3, None)]
     assert [each["step_number"] for each in document["statistics"]] == [1, 2]
     assert document["statistics"][0]["reused"] is None
-    one = call_tool("--metrics-only", "--count", "1", "--json", "-", server.url()).json()
-    assert (one["count"], one["interval_s"], len(one["runs"])) == (1, 1, 1)
-    single = call_tool("--json", "-", server.url()).json()
     assert not {"runs", "count", "interval_s", "statistics"} & set(single)
 
 
@@ -395,8 +390,9 @@ def weight(value, seen):
     if id(value) in seen or isinstance(value, (range, type(None))):
         return 0
     seen[id(value)] = value  # held, so that no other object gets its id
-    parts = value if isinstance(value, tuple) else ()
-    return sys.getsizeof(value) + sum(weight(each, seen) for each in parts)
+    return sys.getsizeof(value) + sum(
+        weight(each, seen) for each in (value if isinstance(value, tuple) else ())
+    )
 
 
 ASTRAL = "\U0001f600".encode().decode("latin-1")
@@ -410,8 +406,8 @@ def test_a_step_keeps_no_more_than_16_kb_whatever_was_sent():
     def hostile(request):
         step = int(request.target[2:3] or "0")
         fields = [(f"X-{junk(6)}", junk(8)) for _ in range(200)]
-        fields += [("Server-Timing", f"a;desc={junk(100)}{ASTRAL}")]
-        fields += [("Via", junk(99_000)), ("X-Cache", junk(99_000)), (f"a {junk(900)}", "x")]
+        fields += [("Server-Timing", f"a;desc={junk(100)}{ASTRAL}"), (f"a {junk(900)}", "x")]
+        fields += [("Via", junk(99_000)), ("X-Cache", junk(99_000))]
         fields += [("Location", f"/?{step + 1}{junk(200_000)}")] if step < 3 else []
         return Reply(302, headers=fields, reason=ASTRAL + junk(300_000))
 

@@ -43,6 +43,9 @@ MALFORMED = {  # what is given: what is said of it
     "[red]x[/red]=5": "Unknown SLO key '[red]x[/red]'",
     "total=1, ttfb ": "Missing '=' in SLO entry 'ttfb'",
     "dns=1,tls=2, DNS =1": "Duplicate",
+    "ttfb.p95=1,TTFB.P95=2": "Duplicate",
+    "ttfb.p25=100": "Unknown SLO key 'ttfb.p25'",
+    "send.p95=100": "Unknown SLO key 'send.p95'",
     **{f"dns=1,ttfb={value}": f"'{value}'" for value in ("fast", "0", "-3", "nan", "1e999", "1_000", "５")},
     **{f"total={value}": "of 'total'" for value in "+ +% +10%% +-10 -10% 10% +nan +1e400% +5\x1b".split()},
 }
@@ -51,23 +54,18 @@ MALFORMED = {  # what is given: what is said of it
 def test_a_malformed_budget_is_refused_in_a_panel_and_named_before_anything_happens(
     call_tool, server, tmp_path
 ):
-    for specification, told in MALFORMED.items():
-        result = call_tool("--slo", specification, "--har", tmp_path / "har", "--json", "-", server.url())
+    few = {"ttfb.p95=1": ([], "--count"), "ttfb.p95=2": (["--count", 19], "20")}
+    few["ttfb.p90=1"] = (["--count", 10, "--reuse"], "11")
+    for specification, told in {**MALFORMED, **few}.items():
+        options, told = (["--count", 50], told) if isinstance(told, str) else told
+        words = ("--slo", specification, "--har", tmp_path / "har", "--json", "-", *options, server.url())
+        result = call_tool(*words)
         check_usage_error(result, "SLO Error", told)
         assert "\x1b" not in result.err
     assert server.accepted == 0 and not list(tmp_path.iterdir())
 
 
 # --- budgets in a file ----------------------------------------------------------------------------
-
-
-def test_a_key_of_ten_megabytes_costs_little_and_is_named_by_its_beginning(run_tool, tmp_path):
-    path = write(tmp_path, "x" * 10_000_000 + "=5")
-    prefix = ["sh", "-c", 'ulimit -v 300000; exec "$@"', "sh"]
-    result = run_tool("--slo-file", path, "http://127.0.0.1:9/", within=prefix)
-    assert (result.code, result.out) == (64, "")
-    said = flat(result.err).replace(" ", "")
-    assert f"UnknownSLOkey'{'x' * 100}…(10000000characters)'" in re.sub("[│╭─╮╰╯]", "", said)
 
 
 def test_budgets_of_a_file_hold_where_no_inline_one_overrides_them(call_tool, server, tmp_path):
@@ -79,11 +77,14 @@ def test_budgets_of_a_file_hold_where_no_inline_one_overrides_them(call_tool, se
 
 UNSOUND = ["", "\ufeff# nothing\n", "dns=1\ndns=2\n", "dns=1,tls=2\n", "total=fast\n", "a=5\n" + "#" * 2**24]
 UNSOUND += [b"dns=1\n\xff\xfe\n", b"d\x00n\x00s\x00", b"# caf\xe9\ndns=1000\n", "dns=1000".encode("utf-16")]
+UNSOUND += ["x" * 10_000_000 + "=5"]
 
 
-def test_a_file_without_sound_entries_is_refused(call_tool, server, tmp_path):
+def test_a_file_without_sound_entries_is_refused_in_few_words(call_tool, server, tmp_path):
     for content in UNSOUND:
-        check_usage_error(call_tool("--slo-file", write(tmp_path, content), server.url()), "SLO Error")
+        result = call_tool("--slo-file", write(tmp_path, content), server.url())
+        check_usage_error(result, "SLO Error")
+        assert len(result.err) < 2500
     missing = call_tool("--slo-file", tmp_path / "missing.slo", server.url(), env={"COLUMNS": "300"})
     check_usage_error(missing, "SLO Error", "missing.slo")
     assert server.accepted == 0
@@ -123,25 +124,19 @@ def test_when_every_step_fails_nothing_is_judged(call_tool, tmp_path):
 BULLET = re.compile(r"(\w+): (\d+\.\d{1,3}|\d+)ms > (\S+)ms \(\+(\d+\.\d{1,3})ms\)")
 
 
-def panel(text):
-    """Cut the lines of the SLO panel out of a report, its frame included."""
-    lines = text.splitlines()
-    start = next(number for number, line in enumerate(lines) if re.search(r"SLO: (pass|fail)", line))
-    return lines[start:]
+def panel(text, sign):
+    """Return the words of the SLO panel that ends a report, without its title, which has a sign."""
+    title, *inside, bottom = text[text.rindex("\n", 0, text.index(" SLO: ")) + 1 :].splitlines()
+    assert sign in title and not any(character.isalnum() for character in bottom)
+    return flat("\n".join(inside))
 
 
 def test_a_panel_shows_a_pass_below_all_else(run_tool, chain):
     for mode, without in (((), ("rich",)), (("--compact",), ())):
         words = ("-L", *mode, "--slo", "ttfb=90000.50,total=9e4", chain.url("/chain"))
         result = run_tool(*words, without=without)
-        title, *inside, bottom = panel(result.out)
-        assert re.search(r"[✓✔✅] *SLO: pass|SLO: pass *[✓✔✅]", title)
-        assert not any(character.isalnum() for character in bottom)
-        text = flat("\n".join(inside))
-        assert text.startswith("Thresholds: ")
-        assert "total≤90000ms" in text and "ttfb≤90000.5ms" in text
-        assert text.endswith("of the last step, without the redirects")
-        assert "Violations" not in text
+        text = panel(result.out, "✓ SLO: pass")
+        assert re.fullmatch("Thresholds: ttfb≤90000.5ms total≤90000ms of the last step, .*", text)
         last = "Step 2: 200" if mode else "Redirect Chain Summary"
         assert result.out.index(last) < result.out.index("SLO: pass")
 
@@ -152,13 +147,10 @@ def test_a_panel_shows_each_violation_in_alphabetical_order(call_tool, chain, tm
     result = call_tool("--slo", budget, "--json", path, chain.url())
     slo = result.json(path)["summary"]["slo"]
     assert slo["thresholds_ms"] == {"total": 0.02, "ttfb": 0.002, "wait": 0.001, "xfer": 90000}
-    title, *inside, bottom = panel(result.out)
-    assert re.search(r"[✗✘✖❌×] *SLO: fail|SLO: fail *[✗✘✖❌×]", title)
-    assert not any(character.isalnum() for character in bottom)
-    text = flat("\n".join(inside))
+    thresholds, _, violations = panel(result.out, "✗ SLO: fail").partition("Violations:")
     for threshold in ("wait≤0.001ms", "ttfb≤0.002ms", "xfer≤90000ms", "total≤0.02ms"):
-        assert threshold in text
-    shown = BULLET.findall(text.partition("Violations:")[2])
+        assert threshold in thresholds
+    shown = BULLET.findall(violations)
     assert [key for key, *_ in shown] == ["total", "ttfb", "wait"]
     assert [(key, *map(float, numbers)) for key, *numbers in shown] == [
         (each["key"], each["actual_ms"], each["threshold_ms"], each["delta_ms"]) for each in slo["violations"]
@@ -257,23 +249,6 @@ def test_what_failures_leave_too_few_of_is_not_judged(call_tool, failures, judge
     assert slo["not_judged"] == ([] if judged else ["total.p90"])
     assert slo["pass"] is judged
     assert summaries(result.err)[0]["slo"] == ("pass" if judged else "fail")
-
-
-OF_STATISTICS = [
-    ("ttfb.p95=100", [], "--count"),
-    ("ttfb.p95=100", ["--count", "19"], "20"),
-    ("ttfb.p90=100", ["--count", "10", "--reuse"], "11"),
-    ("ttfb.p25=100", ["--count", "50"], "Unknown SLO key 'ttfb.p25'"),
-    ("send.p95=100", ["--count", "50"], "Unknown SLO key 'send.p95'"),
-    ("ttfb.p95=1,TTFB.P95=2", ["--count", "50"], "Duplicate"),
-]
-
-
-def test_malformed_budgets_on_statistics_are_refused_and_nothing_is_sent(call_tool, server):
-    for budget, options, words in OF_STATISTICS:
-        result = call_tool("--metrics-only", *options, "--slo", budget, server.url())
-        check_usage_error(result, "SLO Error", words)
-    assert server.accepted == 0
 
 
 def test_a_series_of_a_dead_host_is_not_judged(call_tool):
