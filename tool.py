@@ -6504,10 +6504,10 @@ def judge_all(options: Options, own: Sequence[Run], comparisons: Sequence[Compar
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 23a. Account. Step -> shares: who owes how much of each phase, so that it always adds up. Pure functions.
-#      Each phase has one, which gives claims in turn: each gets what is left of the phase, the last one the
-#      rest. A claim of `server|path` is of one of the two: one end cannot tell which. What Linux' counters
-#      mean was measured over 2 to 400 ms (tests/bench/causes.py); without them the rest is the server's.
+# 23a. Account. Step -> who owes how much of each phase, and what is to say of it. Pure functions. Each phase
+#      has one, which charges owners in turn: each owes what is left of the phase, or less, the last one the
+#      rest; so it always adds up. What Linux' counters mean was measured over 2 to 400 ms
+#      (tests/bench/causes.py); without them the rest is the server's.
 FIRST_WINDOW = 10  # segments that a sender may send at once (RFC 6928)
 TIME_OUT_US = 200_000  # before Linux sends something again, at the least; twice as long each time
 TICK_US = 10_000  # us by which the kernel's count of the time in which something was under way may be off
@@ -6517,10 +6517,37 @@ QUEUE_TRIPS = 1.5  # by so many times the round trip has grown on a line with a 
 LINE_SHARE = 0.8  # of the rate at which a request was acknowledged, that its newest part arrived at on a line
 WINDOW_SHARE = 0.1  # of the time of an upload: a window that held it back for less is no cause
 RESEND_SLACK_US = 60_000  # us by which a lost answer may be later than its time-out and a round trip
-
-Claim = tuple[str, float, str]  # owner, or two of which it is one; us; certainty
-# By phase: when the kernel's counters were read.
+NAGLE_US = range(38_000, 50_000)  # a delayed acknowledgment of Linux: 40 ms and a kernel tick
+NAGLE_TRIP_US = 20_000  # of the path at most
+LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
+LOOKUP_EARLY_US = 10_000  # by which time-outs may end early: 0.6 ms each, as measured
+# What a proxy does on each hop to it but the first, and when the kernel's counters were read, by phase.
+PROXY_TASKS = {"proxy tls": "shake hands", **dict.fromkeys(("tunnel", "socks5"), "connect to the target")}
 MARKS = {"tls": ("connected", "sent"), "wait": ("sent", "answered"), "xfer": ("answered", "ended")}
+
+
+class Bill:
+    """Who owes how much of a phase. `path!` is seen: a counter or a message proves this owner and no other.
+    `server|path` is one of the two: one end cannot tell which.
+    """
+
+    def __init__(self, phase: str, us: int) -> None:
+        self.phase = phase
+        self.left = us  # that nobody owes yet
+        self.shares: dict[str, Share] = {}
+        self.findings: dict[str, Finding] = {}
+
+    def charge(self, owners: str, us: float = math.inf, finding: str = "", text: str = "") -> None:
+        """Let somebody owe what is left, or less; `finding` and `text` are what there is to say of that."""
+        taken = round(min(max(0, us), self.left))
+        owner, _, other = owners.rstrip("!").partition("|")
+        certainty = "seen" if owners.endswith("!") else "fits"
+        self.left -= taken
+        if taken:
+            all_of_it = taken + (self.shares[owners].us if owners in self.shares else 0)
+            self.shares[owners] = Share(owner, self.phase, all_of_it, certainty, other or None)
+        if taken and text:
+            self.findings.setdefault(finding, Finding(finding, self.phase, taken, certainty, text, owner))
 
 
 def slow_start_trips(size: int, segment: int) -> int:
@@ -6531,16 +6558,10 @@ def slow_start_trips(size: int, segment: int) -> int:
     return trips
 
 
-def counters_at(evidence: Evidence, phase: str) -> tuple[Counters | None, Counters | None]:
+def counters_at(evidence: Evidence, phase: str) -> tuple[Counters, Counters]:
     """Return what the kernel had counted at the begin and end of a phase, or at the end of all."""
-    begun, ended = MARKS[phase]
-    return getattr(evidence, begun), getattr(evidence, ended) or evidence.ended
-
-
-def grown(evidence: Evidence, name: str, phase: str) -> int:
-    """Return by how much a count grew in a phase."""
-    before, after = counters_at(evidence, phase)
-    return after.since(before, name) if after else 0
+    begun, ended = (getattr(evidence, mark) for mark in MARKS[phase])
+    return begun or JUST_CONNECTED, ended or evidence.ended or JUST_CONNECTED
 
 
 def time_outs_us(count: int, first: int = TIME_OUT_US) -> int:
@@ -6550,201 +6571,39 @@ def time_outs_us(count: int, first: int = TIME_OUT_US) -> int:
 
 def fits_time_out(us: float, trip: int) -> bool:
     """Tell whether a time may be that of a lost answer: one to three time-outs of Linux, and round trips."""
-    return any(0 <= us - count * TIME_OUT_US <= RESEND_SLACK_US + 2 * trip for count in (1, 2, 3))
+    late = (us - count * TIME_OUT_US for count in (1, 2, 3))
+    return any(-TICK_US <= each <= RESEND_SLACK_US + 2 * trip for each in late)
 
 
 def may_be_lost(step: Step, us: float) -> bool:
-    """Tell whether a silence may be that of an answer that was lost."""
-    return not step.error and not step.route.unix_socket and fits_time_out(us, step.evidence.trip)
+    """Tell whether an answer may have been lost in a silence: it comes again after a time-out at the
+    earliest, and within a machine nothing is lost.
+    """
+    connected = step.evidence.connected
+    is_local = step.route.unix_socket or (connected and connected.segment > JUMBO_FRAME)
+    return us >= TIME_OUT_US - TICK_US and not is_local
 
 
-def behind(step: Step, phase: str) -> str:
-    """Return who answers: behind a proxy one end cannot tell which of the two was slow. Where nothing came
-    until the deadline, a probe may tell whether the other end of the connection lives.
+def silent_owners(step: Step, phase: str, us: int) -> str:
+    """Return who owes a silence. Where nothing came until the deadline, a probe may tell whether the other
+    end of the connection lives. Behind a proxy one end cannot tell which of the two was slow. What is as long
+    as a time-out may be that of an answer of one segment that was lost.
     """
     error, is_alive = step.error, step.evidence.is_alive
     if error and (error.kind, error.phase) == ("timeout", phase) and not is_alive:
         return "server|path" if is_alive is None else "path"
-    return "server|proxy" if step.route.proxy else "server"
-
-
-def connect_claims(step: Step) -> Iterator[Claim]:
-    """Share out connect: addresses in vain, lost SYNs, a round trip, and what a proxy takes beyond it."""
-    evidence, trip = step.evidence, step.evidence.trip
-    if evidence.connected_us is None:
-        yield "server" if step.route.unix_socket else "attempts", math.inf, "seen"
-        return
-    winner = next((each for each in step.network.attempts if not each.error), None)
-    took = winner.duration_us if winner else evidence.connected_us
-    in_vain = any(each.error for each in step.network.attempts)
-    yield "attempts" if in_vain else "here", evidence.connected_us - took, "seen"
-    yield "path", trip, "seen"
-    yield "here", evidence.starved.get("connect", 0), "seen"
-    if evidence.connected and evidence.connected.retransmits:
-        yield "loss", took - trip, "seen"
-    elif trip and took > 2 * trip + TICK_US:
-        yield "server|path", took - trip, "fits"
-    else:
-        yield "path", took - trip, "fits"
     if step.route.proxy:
-        yield "path", trip, "fits"
-        yield "proxy", math.inf, "seen"
-    yield "path", math.inf, "fits"
+        return "server|proxy"
+    is_loss = may_be_lost(step, us) and fits_time_out(us, step.evidence.trip)
+    return "server|loss" if is_loss else "server"
 
 
-def trip_claims(step: Step, phase: str, trips: int) -> Iterator[Claim]:
-    """Share out the time until what was sent was acknowledged: round trips, what was lost, what was late.
-
-    The kernel's count of that time (`busy`) tells how long the way was. An acknowledgment that is late may
-    have been held back there, to go with the answer (RFC 1122 section 4.2.3.2), but not for long.
-    """
-    evidence, least = step.evidence, step.evidence.trip * trips
-    before, after = counters_at(evidence, phase)
-    yield "path", least, "seen"
-    beyond = grown(evidence, "busy_us", phase) - least
-    if not before or not after:
-        return
-    again = after.since(before, "retransmits")
-    lost = again - after.since(before, "duplicates")  # what was a duplicate there was late (RFC 2883)
-    sample = before.smoothed_rtt_us + 8 * (after.smoothed_rtt_us - before.smoothed_rtt_us)
-    if lost > 0 and sample < LATE_SHARE * (beyond + least):
-        first = max(TIME_OUT_US, before.time_out_us)
-        yield "loss", min(beyond, time_outs_us(again, first) + evidence.trip), "seen"
-    elif again and fits_time_out(beyond, evidence.trip):  # what was lost may be its acknowledgment
-        yield "path|loss", beyond, "fits"
-    elif again or beyond > HELD_BACK_US:
-        yield "path", beyond, "fits"
-    elif beyond > TICK_US:
-        yield "server|path", beyond, "fits"
-
-
-def rest_claim(step: Step, phase: str) -> Claim:
-    """Give what is left of tls or wait to who answers; or, where it is as long as a time-out, to a loss: an
-    answer of one segment that was lost comes again after that.
-    """
-    left = (getattr(step.timing, phase) or 0) - max(
-        step.evidence.trip, grown(step.evidence, "busy_us", phase)
-    )
-    lost = may_be_lost(step, left) and not step.route.proxy
-    return "server|loss" if lost else behind(step, phase), math.inf, "fits"
-
-
-def tls_claims(step: Step) -> Iterator[Claim]:
-    """Share out tls: what this machine computed, round trips, and what else the answers took."""
-    evidence = step.evidence
-    quiet = evidence.sent.quiet_us if evidence.sent else 0  # since the other side's last segment
-    yield "here", max(quiet, evidence.starved.get("tls", 0)), "seen"
-    yield from trip_claims(step, "tls", 1 if step.network.tls.version in (None, "TLSv1.3") else 2)
-    yield rest_claim(step, "tls")
-
-
-def upload_claims(step: Step) -> Iterator[Claim]:
-    """Share out the time in which a request of several round trips left: those trips, losses, and the rate.
-
-    The other side's window held it back where it was shut, or ran empty: its program reads no faster, or the
-    line behind it does not. A line has a queue, in which round trips grow, and what arrives has its rate.
-    """
-    evidence, (before, after) = step.evidence, counters_at(step.evidence, "wait")
-    assert before and after
-    trips = evidence.trip * slow_start_trips(evidence.request_bytes, before.segment)
-    busy, size = after.since(before, "busy_us"), after.since(before, "acknowledged")
-    yield "path", min(trips, busy or trips), "seen"
-    beyond, held = busy - trips, after.since(before, "limited_us")
-    yield "server|line", evidence.held_us, "seen"
-    has_queue = after.smoothed_rtt_us >= QUEUE_TRIPS * evidence.trip
-    lost = after.since(before, "retransmits") - after.since(before, "duplicates")
-    if after.path_mtu < before.path_mtu:  # a router has told it: what was too large was sent again
-        yield "path", beyond, "seen"
-    elif lost > 0 and not evidence.shut and not has_queue:
-        yield "loss", min(beyond, time_outs_us(lost)), "seen"
-    rate = (after.rate or 0) * busy / 1e6
-    if evidence.shut or held > WINDOW_SHARE * busy:
-        yield "server|line", beyond, "fits"
-    elif has_queue and rate <= size / LINE_SHARE:
-        yield "line", beyond, "fits"
-    else:
-        yield "line|server", beyond, "fits"
-
-
-def wait_claims(step: Step) -> Iterator[Claim]:
-    """Share out wait: sending the request, what came out of order and waited for a lost segment, the rest."""
-    evidence = step.evidence
-    yield "here", evidence.starved.get("wait", 0), "seen"
-    yield "loss", evidence.early_us, "seen"
-    if evidence.sent and evidence.ended and not step.route.unix_socket:
-        if slow_start_trips(evidence.request_bytes, evidence.sent.segment) == 1:
-            yield from trip_claims(step, "wait", 1)
-        else:
-            yield from upload_claims(step)
-    yield rest_claim(step, "wait")
-
-
-def xfer_claims(step: Step) -> Iterator[Claim]:
-    """Share out xfer: flights of the slow start, pauses, and all else, in which bytes came at a rate."""
-    evidence, pauses = step.evidence, step.evidence.pauses
-    yield "here", evidence.starved.get("xfer", 0), "seen"
-    yield "loss", pauses.lost_us, "seen"
-    lost = pauses.number == 1 and may_be_lost(step, pauses.us)
-    yield "server|loss" if lost else behind(step, "xfer"), pauses.us, "fits"
-    segment = evidence.answered.segment if evidence.answered else 0
-    flights = evidence.trip * (slow_start_trips(step.body_bytes, segment) - 1)
-    yield "path", flights, "fits"
-    rest = (step.timing.xfer or 0) - pauses.us - pauses.lost_us - flights
-    yield "line|path" if rest <= evidence.trip + TICK_US else "line|server", math.inf, "fits"
-
-
-def owed(shares: Iterable[Share]) -> int:
-    """Return the sum of some shares, in us."""
-    return sum(share.us for share in shares)
-
-
-def divide(phase: str, spent: int, claims: Iterable[Claim]) -> Iterator[Share]:
-    """Give each claim in turn what is left of a phase."""
-    left = spent
-    for owners, us, certainty in claims:
-        taken = min(left, max(0, round(min(us, left))))
-        left -= taken
-        owner, _, other = owners.partition("|")
-        if taken:
-            yield Share(owner, phase, taken, certainty, other or None)
-
-
-CLAIMS: dict[str, Callable[[Step], Iterable[Claim]]] = {
-    "dns": lambda step: [("resolver", math.inf, "seen")],
-    "connect": connect_claims,
-    "tls": tls_claims,
-    "wait": wait_claims,
-    "xfer": xfer_claims,
-}
-
-
-def account_of(step: Step) -> tuple[Share, ...]:
-    """Return who owes the step's time: shares that add up to its phases."""
-    spent = ((phase, getattr(step.timing, phase) or 0) for phase in PHASES)
-    shares = (share for phase, us in spent for share in divide(phase, us, CLAIMS[phase](step)))
-    alike = group_by(lambda share: share._replace(us=0), shares)
-    return tuple(share._replace(us=owed(same)) for share, same in alike.items())
-
-
-# ---------------------------------------------------------------------------------------------------------
-# 23b. Findings. The shares of which there is something to say or do: of each phase one function has the
-#      words. It returns the id of a finding and its text, None where there is nothing to say.
-WORTH_US, WORTH_SHARE = 5_000, 0.1  # a finding costs at least so much, and so much of its step's total
-SLOW_US = 50_000  # of a server, a lookup, a silence, all round trips; less may be computing
-ALL_OF_IT = 0.95  # of a wait: the rest of it needs no words
-NAGLE_US = range(38_000, 50_000)  # a delayed acknowledgment of Linux: 40 ms and a kernel tick
-NAGLE_TRIP_US = 20_000  # of the path at most
-LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
-LOOKUP_EARLY_US = 10_000  # by which time-outs may end early: 0.6 ms each, as measured
-LEAST_CLAIM_MS = 1  # what a server says of its own time is not repeated if it is less
-
-if TYPE_CHECKING:
-    Words = tuple[str, str] | None
-
-
-def longest_first(timings: Iterable[Metric]) -> list[Metric]:
-    """Return metrics by falling duration, those without one at the end."""
-    return sorted(timings, key=lambda metric: (metric.duration_ms is None, -(metric.duration_ms or 0)))
+def slow_text(step: Step, us: int, direct: str = "the server, or what is behind it,", task: str = "") -> str:
+    """Say how long whoever answers took, and that its answer may have been lost instead."""
+    source = "" if step.route.source == "--proxy" else f" (from {step.route.source})"
+    who = f"the proxy{source}, the way behind it or the server" if step.route.proxy else direct
+    lost = ", or its answer was lost" if may_be_lost(step, us) else ""
+    return f"{who} took about {length_text(us)}{task}{lost}"
 
 
 def around(step: Step) -> str:
@@ -6752,297 +6611,316 @@ def around(step: Step) -> str:
     return "; -x '' goes without it" if step.route.proxy and step.route.source != "--proxy" else ""
 
 
-def who_answers(step: Step) -> str:
-    """Name whatever may have been slow to answer."""
-    source = "" if step.route.source == "--proxy" else f" (from {step.route.source})"
-    behind_it = f"the proxy{source}, the way behind it or the server"
-    return behind_it if step.route.proxy else "the server, or what is behind it,"
+def charge_dns(step: Step, bill: Bill) -> None:
+    """Charge the resolver: say whom was asked, for how many names, and how many time-outs that fits."""
+    resolver, answered = step.evidence.resolver, step.evidence.canonical_name
+    host, _ = step.route.first_hop(step.request.url)
+    text = f"the resolver took {length_text(bill.left)}"
+    if resolver:
+        text = f"the resolver ({', '.join(resolver.servers)}) took {length_text(bill.left)}"
+        names = 1 + (0 if host.endswith(".") else len(resolver.search))
+        if names > 1 and (not answered or (answered == host and host.count(".") < resolver.ndots)):
+            url = f"{host}." if step.route.proxy else step.request.url._replace(host=f"{host}.").text
+            text += (
+                f" for up to {names} names (search list): one run with {clip(url)} tells whether it is that"
+            )
+        passed, late = divmod(bill.left + LOOKUP_EARLY_US, resolver.time_out_us)
+        if passed and late <= LOOKUP_EARLY_US + LOOKUP_SLACK_US:
+            text += f"; it fits {plural(passed, 'time-out', 'a')} of {resolver.time_out_us / 1e6:g} s"
+            text += ": a name server gave no usable answer in time, or none for A or AAAA (-4 or -6 tells)"
+    bill.charge("resolver!", bill.left, "lookup", text)
 
 
-def late_text(step: Step, us: int, owners: str) -> str:
-    """Say by how much an acknowledgment was late; servers hold one back too, to send it with their answer."""
-    held = "the server held it back, or " if "server" in owners else ""
-    later = f"{length_text(us)} more than a round trip ({time_text(step.evidence.trip)})"
-    return f"an acknowledgment took {later}: {held}a queue on the way, a radio, another route"
+def attempts_text(step: Step) -> str:
+    """Name the addresses that were tried in vain."""
+    told = []
+    for ip, spent, error in step.network.attempts:
+        if error == GIVEN_UP:
+            only = "-6" if ":" in ip else "-4"
+            error = f"had not answered after {length_text(spent)}: dead or far, {only} tells"
+        told += [f"{ip} {error}"] if error else []
+    return list_first(told, 3)
 
 
-def loss_text(step: Step, phase: str) -> str:
-    """Say what was seen of a loss; where small parts of an answer alone came, large ones may never."""
-    evidence, last = step.evidence, step.evidence.ended
-    again = max(0, grown(evidence, "retransmits", phase) - grown(evidence, "duplicates", phase))
-    if phase == "wait" and evidence.early_us:
-        small = last and last.segment < JUMBO_FRAME and last.segment_in < last.segment - LARGEST_OPTIONS
-        mtu = "; or packets of 1,500 bytes do not get through (MTU)" if small else ""
-        return f"parts of the answer were here, and waited for one that was lost on the way{mtu}"
-    if not again:
-        return "what came waited for a segment that was lost or late on the way"
-    return f"{plural(again, 'segment')} {'was' if again == 1 else 'were'} sent again: loss on the way"
-
-
-def count_names(host: str, resolver: Resolver | None, answered: str | None) -> int:
-    """Return how many names a resolver was asked for at the most: the one that was `answered` comes last."""
-    asked = [host]
-    if resolver and not host.endswith(".") and (not answered or host.count(".") < resolver.ndots):
-        asked = [*(f"{host}.{domain}" for domain in resolver.search), host]
-    return asked.index(answered) + 1 if answered in asked else len(asked)
-
-
-def dns_words(step: Step, owners: str, us: int) -> Words:
-    """Say how long a lookup took, whom was asked, for how many names, and how many time-outs that fits."""
-    resolver, (host, _) = step.evidence.resolver, step.route.first_hop(step.request.url)
-    if us < SLOW_US:
-        return None
-    servers = f" ({', '.join(resolver.servers)})" if resolver else ""
-    text = f"the resolver{servers} took {length_text(us)}"
-    answered = step.evidence.canonical_name
-    names = count_names(host, resolver, answered) if answered in (None, host) else 1
-    if names > 1:
-        url = f"{host}." if step.route.proxy else step.request.url._replace(host=f"{host}.").text
-        text += f" for up to {names} names (search list): one run with {clip(url)} tells whether it is that"
-    passed, late = divmod(us + LOOKUP_EARLY_US, resolver.time_out_us) if resolver else (0, 0)
-    if resolver and passed and late <= LOOKUP_EARLY_US + LOOKUP_SLACK_US:
-        text += f"; it fits {plural(passed, 'time-out', 'a')} of {resolver.time_out_us / 1e6:g} s"
-        text += ": a name server gave no usable answer in time, or none for A or AAAA (-4 or -6 tells)"
-    return "lookup", text
-
-
-def connect_words(step: Step, owners: str, us: int) -> Words:
-    """Name the addresses that were tried in vain; say what a SYN, its answer or a proxy took."""
-    evidence, proxy = step.evidence, step.route.proxy
-    if owners == "attempts":
-        told = []
-        for ip, spent, error in step.network.attempts:
-            if error == GIVEN_UP:
-                only = "-6" if ":" in ip else "-4"
-                error = f"had not answered after {length_text(spent)}: dead or far, {only} tells"
-            told += [f"{ip} {error}"] if error else []
-        return ("attempts", list_first(told, 3)) if told else None
-    if owners == "loss":
-        often = how_often(evidence.connected.retransmits if evidence.connected else 1)
-        cause = "it or its answer was lost or late (loss, a firewall, a full listen queue)"
-        return "loss", f"the SYN had to be sent again, {often}: {cause}"
-    if us < SLOW_US:
-        return None
-    if owners == "server|path":
-        text = f"the answer to the SYN came {length_text(us)} later than a round trip"
+def charge_connect(step: Step, bill: Bill) -> None:
+    """Charge for addresses in vain, a round trip, lost SYNs, a late answer to one, and what a proxy takes."""
+    evidence, trip, url = step.evidence, step.evidence.trip, step.request.url
+    if evidence.connected_us is None:
+        bill.charge("server!" if step.route.unix_socket else "attempts!")
+        return
+    winner = next((each for each in step.network.attempts if not each.error), None)
+    took = winner.duration_us if winner else evidence.connected_us
+    in_vain = attempts_text(step)
+    bill.charge("attempts!" if in_vain else "here!", evidence.connected_us - took, "attempts", in_vain)
+    bill.charge("path!", trip)
+    bill.charge("here!", evidence.starved.get("connect", 0))
+    late, again = took - trip, evidence.connected.retransmits if evidence.connected else 0
+    if again:
+        causes = "it or its answer was lost or late (loss, a firewall, a full listen queue)"
+        bill.charge("loss!", late, "loss", f"the SYN had to be sent again, {how_often(again)}: {causes}")
+    elif trip and late > trip + TICK_US:
+        later = f"the answer to the SYN came {length_text(late)} later than a round trip ({time_text(trip)})"
         causes = "a balancer that connects first, a radio, ARP, or a queue on the way"
-        return "connect", f"{text} ({time_text(evidence.trip)}): {causes}"
-    if not proxy or owners != "proxy":
-        return None
-    task = "connect to the target"
-    if proxy.scheme == "https":
-        task = "shake hands" if step.route.forwarder(step.request.url) else f"shake hands and {task}"
-    tcp = f"TCP to the proxy itself took {time_text(evidence.connected_us)}"
-    return "proxy", f"the proxy took this long to {task}; {tcp}{around(step)}"
+        bill.charge("server|path", late, "connect", f"{later}: {causes}")
+    else:
+        bill.charge("path", late)
+    hops = step.route.hops(url)
+    tasks = [PROXY_TASKS[hop] for hop in hops[1 : len(hops) - url.secure]]
+    if tasks:  # SOCKS asks twice (RFC 1928 section 3)
+        bill.charge("path", trip * (len(tasks) + ("socks5" in hops)))
+        tcp = f"TCP to the proxy itself took {time_text(evidence.connected_us)}{around(step)}"
+        bill.charge("proxy!", bill.left, "proxy", f"the proxy took this long to {' and '.join(tasks)}; {tcp}")
+    bill.charge("path")
 
 
-def tls_words(step: Step, owners: str, us: int) -> Words:
-    if owners == "loss":
-        return "loss", loss_text(step, "tls")
-    if owners == "path" or us < SLOW_US:
-        return None
-    if "path" in owners:
-        return "path", late_text(step, us, owners)
-    who = who_answers(step) if step.route.proxy else "the server, or a box in between,"
-    lost = f"{who} took about {length_text(us)} to answer the handshake, or its answer was lost"
-    return "tls_slow", lost + around(step)
+def resent_text(count: int) -> str:
+    return f"{plural(count, 'segment')} {'was' if count == 1 else 'were'} sent again: loss on the way"
 
 
-def server_text(step: Step, us: int) -> str:
-    """Say how much of the wait is the server's, and what it says itself."""
-    wait, text = step.timing.wait or 0, f"{who_answers(step)} took about {length_text(us)}"
-    if us < ALL_OF_IT * wait:
-        text += f" of these {length_text(wait)}"
+def charge_late(step: Step, bill: Bill, trips: int) -> None:
+    """Charge for what it took longer than some round trips until what was sent was acknowledged.
+
+    The kernel's count of that time (`busy`) tells how long the way was. An acknowledgment that is late may
+    have been held back there, to go with the answer (RFC 1122 section 4.2.3.2), but not for long.
+    """
+    trip, (before, after) = step.evidence.trip, counters_at(step.evidence, bill.phase)
+    busy, again, known = (after.since(before, name) for name in ("busy_us", "retransmits", "duplicates"))
+    beyond, lost = busy - trips * trip, again - known  # what was known there already was late (RFC 2883)
+    sample = before.smoothed_rtt_us + 8 * (after.smoothed_rtt_us - before.smoothed_rtt_us)
+    if lost > 0 and sample < LATE_SHARE * busy:
+        first = max(TIME_OUT_US, before.time_out_us)
+        bill.charge("loss!", min(beyond, time_outs_us(again, first) + trip), "loss", resent_text(lost))
+        return
+    owners, why = "path", ""
+    if again and fits_time_out(beyond, trip):  # what was lost may be its acknowledgment
+        owners, why = "path|loss", "it was lost, or "
+    elif not again and beyond <= HELD_BACK_US:
+        owners, why = "server|path", "the server held it back, or "
+    if beyond > TICK_US:
+        later = f"{length_text(min(beyond, bill.left))} more than a round trip ({time_text(trip)})"
+        causes = f"{why}a queue on the way, a radio, another route"
+        bill.charge(owners, beyond, "path", f"an acknowledgment took {later}: {causes}")
+
+
+def charge_tls(step: Step, bill: Bill) -> None:
+    """Charge for what this machine computed, for round trips, and who answers with the rest."""
+    evidence, trips = step.evidence, 1 if step.network.tls.version in (None, "TLSv1.3") else 2
+    quiet = evidence.sent.quiet_us if evidence.sent else 0  # since the other side's last segment
+    bill.charge("path!", trips * evidence.trip)
+    bill.charge("here!", max(quiet if quiet > TICK_US else 0, evidence.starved.get("tls", 0)))
+    charge_late(step, bill, trips)
+    text = slow_text(step, bill.left, "the server, or a box in between,", " to answer the handshake")
+    bill.charge(silent_owners(step, "tls", bill.left), bill.left, "tls_slow", text + around(step))
+
+
+def upload_of(step: Step) -> tuple[int, str, str]:
+    """Return how long a request of several round trips took to be acknowledged, who held it up, and the text.
+
+    The other side's window did where it was shut, or ran empty: its program reads no faster, or the line
+    behind it does not. While a window of HTTP/2 did, the kernel had nothing to count: then what is known is
+    when the last byte left. A line has a queue, in which round trips grow, and what arrives has its rate.
+    """
+    evidence, (before, after) = step.evidence, counters_at(step.evidence, "wait")
+    took, limited, size = (after.since(before, name) for name in ("busy_us", "limited_us", "acknowledged"))
+    arrived, held = (after.rate or 0) * took / 1e6, max(limited, evidence.held_us)
+    if evidence.held_us:
+        took = max(took, (step.timing.send or 0) + evidence.trip)
+    owners, why = "line|server", "the line, this machine's way out, or a program there that reads no faster"
+    if evidence.shut or held > WINDOW_SHARE * took:
+        shut = f" (shut for {length_text(held)})" if held else ""
+        owners = "server|line"
+        why = f"the program there reads no faster, or its window is small{shut}; or the line"
+    elif after.smoothed_rtt_us >= QUEUE_TRIPS * evidence.trip and arrived <= size / LINE_SHARE:
+        owners, why = "line", "the line, or this machine's way out"
+    compares = "; --vs --http1.1 compares" if evidence.held_us else ""
+    size, shown = min(evidence.request_bytes, size), min(step.timing.wait or 0, took)
+    text = f"sending {size_text(size)} took {length_text(shown)}: {rate_text(size, shown)}: {why}{compares}"
+    return took, owners, text
+
+
+def charge_upload(step: Step, bill: Bill, flights: int) -> None:
+    """Charge for the time until a request of several round trips was acknowledged: for all of them but one,
+    for losses, and for the rate. What comes after that is left.
+    """
+    trip, (before, after) = step.evidence.trip, counters_at(step.evidence, "wait")
+    took, owners, text = upload_of(step)
+    after_it = max(0, (step.timing.wait or 0) - took)
+    lost = after.since(before, "retransmits") - after.since(before, "duplicates")
+    trips = f"it needs {flights} round trips of {time_text(trip)}"
+    needs = f"the request has {size_text(step.evidence.request_bytes)}: {trips}"
+    bill.charge("path!", min((flights - 1) * trip, bill.left - after_it), "path", needs)
+    if after.path_mtu < before.path_mtu:  # a router has told it: what was too large was sent again
+        bill.charge("path!", bill.left - after_it)
+    elif lost > 0 and owners == "line|server":
+        bill.charge("loss!", min(time_outs_us(lost), bill.left - after_it), "loss", resent_text(lost))
+    bill.charge(owners, bill.left - after_it, "upload", text)
+
+
+def longest_first(timings: Iterable[Metric]) -> list[Metric]:
+    """Return metrics by falling duration, those without one at the end."""
+    return sorted(timings, key=lambda metric: (metric.duration_ms is None, -(metric.duration_ms or 0)))
+
+
+def charge_wait(step: Step, bill: Bill) -> None:
+    """Charge for a round trip, for what came out of order and waited for a lost segment, for the request, and
+    who answers with the rest; say what the server says itself.
+    """
+    evidence, last = step.evidence, step.evidence.ended
+    bill.charge("path!", evidence.trip)
+    bill.charge("here!", evidence.starved.get("wait", 0))
+    torn = "parts of the answer were here, and waited for one that was lost on the way"
+    if last and last.segment < JUMBO_FRAME and last.segment_in < last.segment - LARGEST_OPTIONS:
+        torn += "; or packets of 1,500 bytes do not get through (MTU)"
+    bill.charge("loss!", evidence.early_us, "loss", torn)
+    if evidence.sent and last:
+        flights = slow_start_trips(evidence.request_bytes, evidence.sent.segment)
+        charge_late(step, bill, 1) if flights == 1 else charge_upload(step, bill, flights)
+    if evidence.early_us:  # it may have been here since the look before
+        bill.charge("server|loss", LOOK_NS // 1000)
+    text = slow_text(step, bill.left)
     longest = next((each for each in longest_first(metrics_of(step)) if each.duration_ms), None)
-    if longest and LEAST_CLAIM_MS <= (longest.duration_ms or 0) <= wait / 1000:
+    if longest and 1 <= (longest.duration_ms or 0) <= (step.timing.wait or 0) / 1000:
         who = "the server" if step.route.proxy else "it"
         text += f"; {who} reports {longest.duration_ms:.0f} ms itself ({clip(longest.name, MAX_FOREIGN)})"
-    if not step.route.unix_socket:
-        text += ", or its answer was lost"
-    if us in NAGLE_US and 0 < step.evidence.trip < NAGLE_TRIP_US:
+    if bill.left in NAGLE_US and 0 < evidence.trip < NAGLE_TRIP_US:
         text += "; 40 ms is also what a delayed acknowledgment takes: TCP_NODELAY"
-    return text + around(step)
+    bill.charge(silent_owners(step, "wait", bill.left), bill.left, "server", text + around(step))
 
 
-def upload_text(step: Step, owners: str) -> str:
-    """Say how long the request took, at what rate, and whom that is owed to."""
-    evidence = step.evidence
-    size = min(evidence.request_bytes, grown(evidence, "acknowledged", "wait"))
-    took, held = grown(evidence, "busy_us", "wait"), grown(evidence, "limited_us", "wait")
-    took = min(step.timing.wait or 0, took + evidence.held_us)
-    shut = f" (shut for {length_text(held)})" if held >= WORTH_US else ""
-    why = {
-        "server|line": f"the program there reads no faster, or its window is small{shut}; or the line",
-        "line": "the line, or this machine's way out",
-    }.get(owners, "the line, this machine's way out, or a program there that reads no faster")
-    compares = "; --vs --http1.1 compares" if evidence.held_us else ""
-    return f"sending {size_text(size)} took {length_text(took)}: {rate_text(size, took)}: {why}{compares}"
-
-
-def wait_words(step: Step, owners: str, us: int) -> Words:
-    """Say of the request how it left, and of the server how long it took."""
-    evidence, trip = step.evidence, step.evidence.trip
-    flights = slow_start_trips(evidence.request_bytes, evidence.sent.segment) if evidence.sent else 1
-    if owners == "loss":
-        return "loss", loss_text(step, "wait")
-    if "line" in owners:
-        return "upload", upload_text(step, owners)
-    if owners == "path" and flights > 1:
-        trips = f"{flights} round trips of {time_text(trip)}"
-        return "path", f"the request has {size_text(evidence.request_bytes)}: it needs {trips}"
-    if "path" in owners:
-        beyond = us - (trip if owners == "path" else 0)
-        return ("path", late_text(step, beyond, owners)) if beyond >= SLOW_US else None
-    return ("server", server_text(step, us)) if us >= SLOW_US or us in NAGLE_US else None
-
-
-def xfer_words(step: Step, owners: str, us: int) -> Words:
-    """Say of a body how it came: in pieces, behind losses, at a rate."""
-    pauses, who = step.evidence.pauses, "proxy" if step.route.proxy else "server"
-    if owners == "loss":
-        return "loss", loss_text(step, "xfer")
-    if us < SLOW_US or owners in ("path", "line|path"):
-        return None
-    if "line" in owners:
-        rate = f"{size_text(round(step.body_bytes * 1e6 / us))}/s without a pause"
-        text = f"{size_text(step.body_bytes)} in {length_text(us)}: {rate}"
-        return "body", f"{text}: the line, a rate limit or a small buffer"
-    if pauses.number == 1:
-        return "pauses", f"the {who} sent nothing for {length_text(us)}, or what it sent was lost"
-    of_all = f"{length_text(us)} of {length_text(step.timing.xfer or 0)}"
+def charge_xfer(step: Step, bill: Bill) -> None:
+    """Charge for losses, pauses, flights of the slow start, and all else, in which bytes came at a rate."""
+    evidence, pauses, who = step.evidence, step.evidence.pauses, "proxy" if step.route.proxy else "server"
+    bill.charge("here!", evidence.starved.get("xfer", 0))
+    lost = "what came waited for a segment that was lost or late on the way"
+    bill.charge("loss!", pauses.lost_us, "loss", lost)
+    owners, lost = silent_owners(step, "xfer", 0), ""
     longest = f"{pauses.number} pauses, the longest {length_text(pauses.longest_us)}"
-    return "pauses", f"the {who} sent in pieces: {of_all} in {longest}"
+    text = f"in pieces: {length_text(pauses.us)} of {length_text(step.timing.xfer or 0)} in {longest}"
+    if pauses.number == 1:
+        owners = silent_owners(step, "xfer", pauses.us)
+        lost = ", or what it sent was lost" if may_be_lost(step, pauses.us) else ""
+        text = f"nothing for {length_text(pauses.us)}{lost}"
+    bill.charge(owners, pauses.us, "pauses", f"the {who} sent {text}")
+    segment = evidence.answered.segment if evidence.answered else 0
+    bill.charge("path", evidence.trip * (slow_start_trips(step.body_bytes, segment) - 1))
+    if bill.left <= evidence.trip + TICK_US:
+        bill.charge("line|path")
+    rate = f"{size_text(round(step.body_bytes * 1e6 / max(1, bill.left)))}/s without a pause"
+    text = f"{size_text(step.body_bytes)} in {length_text(bill.left)}: {rate}"
+    bill.charge("line|server", bill.left, "body", f"{text}: the line, a rate limit or a small buffer")
 
 
-WORDS: dict[str, Callable[[Step, str, int], Words]] = {
-    "dns": dns_words,
-    "connect": connect_words,
-    "tls": tls_words,
-    "wait": wait_words,
-    "xfer": xfer_words,
+def bills_of(step: Step) -> list[Bill]:
+    """Return who owes how much of each phase of a step."""
+    charges = (charge_dns, charge_connect, charge_tls, charge_wait, charge_xfer)
+    bills = [Bill(phase, getattr(step.timing, phase) or 0) for phase in PHASES]
+    for bill, charge in zip(bills, charges):
+        if bill.left:
+            charge(step, bill)
+    return bills
+
+
+def owed(shares: Iterable[Share]) -> int:
+    """Return the sum of some shares, in us."""
+    return sum(share.us for share in shares)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# 23b. Findings. What is worth saying of a step's account; notes, what to try, and what redirects took.
+WORTH_US, SLOW_US = 5_000, 50_000  # a finding costs so much at least: less than 50 ms may be computing
+LEAST_US = {
+    **dict.fromkeys(("attempts", "loss", "upload"), WORTH_US),
+    "server": NAGLE_US.start,
+    "starved": STARVED_US,
 }
-
-
-def far_words(step: Step, us: int) -> Words:
-    """Say how long the way is, where all round trips together take most of the time."""
-    if us < max(SLOW_US, step.timing.total / 2) or not step.evidence.trip:
-        return None
-    count = round(us / step.evidence.trip)
-    saves = {1: "", 2: "; a kept connection saves one"}.get(count, "; a kept connection saves two")
-    trips = f"{plural(count, 'round trip')} of {time_text(step.evidence.trip)}"
-    return "path", f"{trips}: a far server, or a queue on the way{saves}"
-
-
-def step_findings(step: Step) -> tuple[Finding, ...]:
-    """Return what the shares of a step mean, the costliest first; nothing that is not worth saying. Of the
-    phase in which it failed that is said with the failure, but not whether a failed lookup fits time-outs.
-    """
-    least, made = max(WORTH_US, WORTH_SHARE * step.timing.total), []
-    failed = step.error.phase if step.error and step.error.kind != "dns" else None
-    for (phase, owners), shares in group_by(attrgetter("phase", "owners"), step.account).items():
-        us, owner = owed(shares), shares[0].owner
-        told = us >= least and phase != failed and owner != "here"
-        words = WORDS[phase](step, owners, us) if told else None
-        if words:
-            certainty = min(share.certainty for share in shares)  # fits comes before seen
-            made.append(Finding(words[0], phase, us, certainty, words[1], owner))
-    path, here = (owed(each for each in step.account if each.owner == owner) for owner in ("path", "here"))
-    far = far_words(step, path)
-    if far and not any(found.owner == "path" for found in made):
-        made.append(Finding(far[0], None, path, "fits", far[1], "path"))
-    if here >= max(STARVED_US, least):
-        text = "this process waited for a CPU, or computed: its times may be too long by this"
-        made.append(Finding("starved", None, here, "seen", text, "here"))
-    costliest: dict[tuple[str, str | None], Finding] = {}
-    for found in sorted(made, key=lambda finding: -finding.cost_us):
-        costliest.setdefault((found.id, found.phase), found)  # two owners may have held up one upload
-    return tuple(costliest.values())
-
-
+WORTH_SHARE = 0.1  # of its step's total
 CHAIN_SHARE = 0.3  # of a chain's total, that the steps before the last take at least
+NO_LENGTH = (
+    "It has no length (no Content-Length, no chunks), so only closing the connection ends it, and the server "
+    "keeps it open."
+)
 
 
-def refusal_notes(step: Step, status: int) -> Iterator[str]:
-    """Say by which name a server was asked that does not answer for it, and what a proxy may have refused."""
-    url, hosts = step.request.url, values_of(step.sent_headers, "host")
-    if status == 421:
-        named = f", and {server_name(url.host)} in TLS" if url.secure else ""
-        asked = decode(hosts[0]) if hosts else url.authority
-        yield f"421: the server does not answer here for {asked}{named}"
+def findings_of(step: Step, bills: Iterable[Bill]) -> tuple[Finding, ...]:
+    """Return which findings are worth telling, the costliest first. Of the phase in which a step failed that
+    is said with the failure, but not whether a failed lookup fits time-outs.
+    """
+    total, trip = step.timing.total, step.evidence.trip
+    failed = step.error.phase if step.error and step.error.kind != "dns" else None
+    here, path = ([each for each in step.account if each.owner == owner] for owner in ("here", "path"))
+    starved = "this process waited for a CPU, or computed: its times may be too long by this"
+    made = [found for bill in bills if bill.phase != failed for found in bill.findings.values()]
+    made.append(Finding("starved", None, owed(here), "seen", starved, "here"))
+    made = [each for each in made if each.cost_us >= max(LEAST_US.get(each.id, SLOW_US), WORTH_SHARE * total)]
+    if trip and owed(path) >= max(SLOW_US, total / 2) and not any(each.owner == "path" for each in made):
+        saved = round(owed(each for each in path if each.phase in ("connect", "tls")) / trip)
+        trips = f"{plural(round(owed(path) / trip), 'round trip')} of {time_text(trip)}"
+        far = f"{trips}: a far server, or a queue on the way"
+        far += f"; a kept connection saves {saved}" if saved else ""
+        made.append(Finding("path", None, owed(path), "fits", far, "path"))
+    return tuple(sorted(made, key=lambda finding: -finding.cost_us))
+
+
+def step_notes(step: Step) -> Iterator[str]:
+    """Say what is odd about an answer, what a proxy refused, that a client certificate is missing."""
+    url, tls, status = step.request.url, step.network.tls, step.status or 0
+    if tls.wanted and tls.client_cert is None and 400 <= status < 500:
+        yield "the server asked for a client certificate, and none was given: --cert PATH"
+    yield from step.notes
     forwarder = step.route.forwarder(url)
     if forwarder and step.response and status in (403, 407):
         who = f"the proxy {forwarder.shown}{', or the server behind it,' if status == 403 else ''}"
         hint = refusal_hint(step.response, "proxy-authorization" in field_names(step.sent_headers))
         yield f"{who} refused the request ({status}). {hint}"
-
-
-def step_notes(step: Step) -> Iterator[str]:
-    """Say what is odd about an answer, and that a client certificate is missing."""
-    tls, status = step.network.tls, step.status or 0
-    if tls.wanted and tls.client_cert is None and 400 <= status < 500:
-        yield "the server asked for a client certificate, and none was given: --cert PATH"
-    yield from step.notes
-    yield from refusal_notes(step, status)
-    url, location = step.request.url, (step.answer and step.answer.get("location")) or ""
+    location = (step.answer and step.answer.get("location")) or ""
     plain = f"http://{re.escape(place_text(*url.place))}(?![0-9])"
     if url.secure and status in REDIRECTS and re.match(plain, location, re.IGNORECASE):
         why = "the server does not know that it is asked over TLS (X-Forwarded-Proto)"
         yield f"the redirect leads from https to http on the same port: {why}"
 
 
-def silence_hint(step: Step, pending: int) -> str:
-    """Say what a time-out means by what the kernel had counted: something was lost, or nothing came."""
-    evidence, phase = step.evidence, step.error.phase if step.error else ""
-    before, last = counters_at(evidence, phase)
-    ip = step.network.ip or ""
-    assert last
+def silence_hint(step: Step, before: Counters, last: Counters, pending: int) -> str:
+    """Say what a time-out means by what the kernel had counted: something was lost, or nothing came. So many
+    bytes are `pending`: sent, and not acknowledged.
+    """
+    ip, alive = step.network.ip or "", step.evidence.is_alive
     size = 1452 if ":" in ip else 1472  # what is left of 1,500 bytes by the headers of IP and ICMP
     large = f" Or packets of 1,500 bytes may not get through: MTU; try ping -M do -s {size} {ip}."
     if last.segment > JUMBO_FRAME:
         large = ""
-    if pending > 0 and last.since(before, "retransmits"):
+    if pending and last.since(before, "retransmits"):
         lost = f"Lost on the way: {pending} bytes were sent again and not acknowledged"
         return f"{lost}; check routing and firewalls.{large if pending > SMALL_PACKET else ''}"
     if last.since(before, "disorder"):
         return f"Lost on the way: what came waits for a segment before it.{large}"
-    if pending > 0:
+    if pending:
         return ""
     silent = "nothing came back"
-    if phase == "xfer" or last.since(before, "received"):
+    if step.timing.xfer is not None or last.since(before, "received"):
         silent = f"nothing more came for {length_text(last.quiet_us)}"
-    if evidence.is_alive is False:
+    if alive is False:
         return (
             f"All was acknowledged, then {silent}, nor an answer to a probe: the path is dead, or the host."
         )
-    full_came = last.segment_in > last.segment - LARGEST_OPTIONS
     who = "the program (look at its load and log), or the path: ping it"
-    if evidence.is_alive:
+    if alive:
         who = "the machine answers, the program behind the port is silent: look at its load and log"
-    return (
-        f"All that was sent was acknowledged, and {silent}: {who}; or {RAISE_M}{'' if full_came else large}"
-    )
+    if last.segment_in > last.segment - LARGEST_OPTIONS:  # a full one came
+        large = ""
+    return f"All that was sent was acknowledged, and {silent}: {who}; or {RAISE_M}{large}"
 
 
-def length_hint(step: Step) -> str:
-    """Say that a body which stopped has no length; empty where it has one, or another end."""
-    response, framing = step.response, {"content-length", "transfer-encoding"}
-    if response is None or response.http_version == "HTTP/2" or framing & field_names(response.headers):
-        return ""
-    return (
-        "It has no length (no Content-Length, no chunks), so only closing the connection ends it, and the "
-        "server keeps it open."
-    )
-
-
-def time_out_hint(step: Step) -> str:
+def time_out_hint(step: Step, phase: str) -> str:
     """Say what a time-out in tls, wait or xfer means: by what the account says of an upload, by the length of
     the body, by the kernel's counters. Empty where nothing tells: of the way behind a proxy they say nothing.
     """
-    evidence, network, last = step.evidence, step.network, step.evidence.ended
-    told = length_hint(step)
+    evidence, network, last, response = step.evidence, step.network, step.evidence.ended, step.response
+    told, framing = "", {"content-length", "transfer-encoding"}
+    if response and response.http_version != "HTTP/2" and not framing & field_names(response.headers):
+        told = NO_LENGTH
     if not last or last.sent is None:
         return told
-    before = counters_at(evidence, step.error.phase if step.error else "wait")[0]
+    before, _ = counters_at(evidence, phase)
     if last.since(before, "received") and last.quiet_us < LEAST_QUIET_US:  # it still flows
         return ""
     start = evidence.connected if network.idle_us is not None else JUST_CONNECTED
@@ -7051,13 +6929,12 @@ def time_out_hint(step: Step) -> str:
         return FORGOTTEN_HINT.format(network.idle_us / 1e6)
     if told or step.route.proxy or not network.ip:
         return told
-    pending, timing = last.since(start, "sent") - acknowledged, step.timing
-    is_upload = timing.xfer is None and timing.send == timing.wait and evidence.request_bytes > last.segment
-    shares = [each for each in step.account if each.phase == "wait" and "line" in (each.owner, each.other)]
-    if shares and is_upload and (evidence.shut or acknowledged > last.segment):
-        text = upload_text(step, max(shares, key=attrgetter("us")).owners)
+    held = any("line" in (share.owner, share.other) for share in step.account if share.phase == "wait")
+    whole = step.timing.xfer is not None or step.timing.send != step.timing.wait
+    if held and not whole and (evidence.shut or acknowledged > last.segment):
+        _, _, text = upload_of(step)
         return f"{text[0].upper()}{text[1:]}; or {RAISE_M}"
-    return silence_hint(step, pending)
+    return silence_hint(step, before, last, max(0, last.since(start, "sent") - acknowledged))
 
 
 def what_to_try(step: Step, spent_us: int) -> str:
@@ -7066,7 +6943,7 @@ def what_to_try(step: Step, spent_us: int) -> str:
     assert error
     hint, spent = error.hint, getattr(step.timing, error.phase) or 0
     if error.kind == "timeout" and error.phase in MARKS:
-        hint = time_out_hint(step) or hint
+        hint = time_out_hint(step, error.phase) or hint
     quiet = min(evidence.ended.quiet_us if evidence.ended else 0, step.timing.xfer or 0)
     if error.kind != "timeout" and quiet >= 2 * LEAST_QUIET_US:
         hint = f"Nothing came for {length_text(quiet)} before that. {hint}"
@@ -7080,21 +6957,15 @@ def what_to_try(step: Step, spent_us: int) -> str:
 
 def accounted(step: Step, spent_us: int) -> Step:
     """Return a step with its account, its findings, and what to try; `spent_us` is that of its chain."""
-    step = step._replace(account=account_of(step))
-    step = step._replace(findings=step_findings(step))
+    bills = bills_of(step)
+    step = step._replace(account=tuple(share for bill in bills for share in bill.shares.values()))
+    step = step._replace(findings=findings_of(step, bills))
     return step._replace(error=step.error._replace(hint=what_to_try(step, spent_us))) if step.error else step
 
 
-def cookies_text(run: Run) -> str:
-    """Name the cookies that the redirects of a run set."""
-    set_by = (cookie_names(step.response.headers, "set-cookie") for step in run.steps if step.response)
-    names = list(dict.fromkeys(name for found in set_by for name in found))
-    return f"; its redirects set cookies: {clip(list_first(names, 3), MAX_FOREIGN)}" if names else ""
-
-
 def loop_text(run: Run) -> str:
-    """Name the first step of a loop, which repeats an earlier one, and the cookies that the redirects set. Of
-    a chain that was cut off without a loop say that it redirects again.
+    """Name the first step of a loop, which repeats an earlier one. Of a chain that was cut off without a loop
+    say that it redirects again.
     """
     seen: dict[tuple[str, Url], int] = {}
     status = run.steps[-1].status
@@ -7103,7 +6974,7 @@ def loop_text(run: Run) -> str:
         first = seen.setdefault(asked, step.number)
         led_astray = step.error and step.error.kind == "redirect"  # nothing was asked for it
         if first < step.number and not led_astray:
-            return f"; step {step.number} asks what step {first} asked: a loop{cookies_text(run)}"
+            return f"; step {step.number} asks what step {first} asked: a loop"
     return "; the last step redirects again" if run.limit_reached else ""
 
 

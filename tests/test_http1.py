@@ -130,11 +130,6 @@ def test_more_bytes_than_the_length_says_are_noted(call_tool):
         assert note in err and (f"{note}: its Content-Length is too small" in err) is (size == said)
 
 
-def test_a_421_names_what_was_asked_for(call_tool):
-    result, _ = measured(call_tool, "HTTP/1.1 421 No\r\nContent-Length: 0\r\n\r\n", "-H", "Host: a.test")
-    assert "421: the server does not answer here for a.test" in " ".join(result.err.split())
-
-
 def test_a_blank_line_before_the_status_line_is_named(call_tool):
     assert "begins with a blank line" in failed(call_tool, f"\r\n{OK}\r\n")["message"]
 

@@ -250,15 +250,6 @@ def test_a_cookie_goes_to_the_hosts_of_its_domain_and_over_tls_where_it_says_so(
         ]
 
 
-def test_a_loop_that_goes_on_all_the_same_names_the_cookies_that_its_redirects_set(call_tool):
-    cookies = ["seen=hunter2", "lang=en; Path=/other", "tz=1; Secure", "a=1; Domain=other.test"]
-    with http_server({"/start": setting("/start", *cookies)}) as server:
-        result, _ = follow(call_tool, server)
-    said = "step 2 asks what step 1 asked: a loop; its redirects set cookies: seen, lang, tz, …"
-    assert result.code == 47 and "hunter2" not in result.out + result.err
-    assert f"Stopped after 10 redirects; {said} (exit 47)" in flat(result.err)
-
-
 # --- where a chain ends ---------------------------------------------------------------------------
 
 

@@ -219,7 +219,7 @@ def told_of(samples):
 
 def owed(totals):
     """Make runs, and say who owes their times."""
-    return [each._replace(account=tool.account_of(each)) for each in made(totals)]
+    return [each._replace(account=tool.accounted(each, 0).account) for each in made(totals)]
 
 
 def test_of_slow_runs_it_is_told_who_took_longer():
