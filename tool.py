@@ -6516,6 +6516,7 @@ LATE_SHARE = 0.7  # of the time until an acknowledgment: what was sent again was
 QUEUE_TRIPS = 1.5  # by so many times the round trip has grown on a line with a queue
 LINE_SHARE = 0.8  # of the rate at which a request was acknowledged, that its newest part arrived at on a line
 WINDOW_SHARE = 0.1  # of the time of an upload: a window that held it back for less is no cause
+READ_LATE = 10  # times as long as this process waited for a CPU: so much of a body may be late by that
 RESEND_SLACK_US = 60_000  # us by which a lost answer may be later than its time-out and a round trip
 NAGLE_US = range(38_000, 50_000)  # a delayed acknowledgment of Linux: 40 ms and a kernel tick
 NAGLE_TRIP_US = 20_000  # of the path at most
@@ -6523,6 +6524,7 @@ LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
 LOOKUP_EARLY_US = 10_000  # by which time-outs may end early: 0.6 ms each, as measured
 # What a proxy does on each hop to it but the first, and when the kernel's counters were read, by phase.
 PROXY_TASKS = {"proxy tls": "shake hands", **dict.fromkeys(("tunnel", "socks5"), "connect to the target")}
+RESENT = "had to be sent again: loss on the way"
 MARKS = {"tls": ("connected", "sent"), "wait": ("sent", "answered"), "xfer": ("answered", "ended")}
 
 
@@ -6673,10 +6675,6 @@ def charge_connect(step: Step, bill: Bill) -> None:
     bill.charge("path")
 
 
-def resent_text(count: int) -> str:
-    return f"{plural(count, 'segment')} {'was' if count == 1 else 'were'} sent again: loss on the way"
-
-
 def charge_late(step: Step, bill: Bill, trips: int) -> None:
     """Charge for what it took longer than some round trips until what was sent was acknowledged.
 
@@ -6688,8 +6686,8 @@ def charge_late(step: Step, bill: Bill, trips: int) -> None:
     beyond, lost = busy - trips * trip, again - known  # what was known there already was late (RFC 2883)
     sample = before.smoothed_rtt_us + 8 * (after.smoothed_rtt_us - before.smoothed_rtt_us)
     if lost > 0 and sample < LATE_SHARE * busy:
-        first = max(TIME_OUT_US, before.time_out_us)
-        bill.charge("loss!", min(beyond, time_outs_us(again, first) + trip), "loss", resent_text(lost))
+        most = time_outs_us(again, max(TIME_OUT_US, before.time_out_us)) + trip
+        bill.charge("loss!", min(beyond, most), "loss", f"{plural(lost, 'segment')} {RESENT}")
         return
     owners, why = "path", ""
     if again and fits_time_out(beyond, trip):  # what was lost may be its acknowledgment
@@ -6752,7 +6750,8 @@ def charge_upload(step: Step, bill: Bill, flights: int) -> None:
     if after.path_mtu < before.path_mtu:  # a router has told it: what was too large was sent again
         bill.charge("path!", bill.left - after_it)
     elif lost > 0 and owners == "line|server":
-        bill.charge("loss!", min(time_outs_us(lost), bill.left - after_it), "loss", resent_text(lost))
+        most = min(time_outs_us(lost), bill.left - after_it)
+        bill.charge("loss!", most, "loss", f"{plural(lost, 'segment')} {RESENT}")
     bill.charge(owners, bill.left - after_it, "upload", text)
 
 
@@ -6790,23 +6789,25 @@ def charge_wait(step: Step, bill: Bill) -> None:
 def charge_xfer(step: Step, bill: Bill) -> None:
     """Charge for losses, pauses, flights of the slow start, and all else, in which bytes came at a rate."""
     evidence, pauses, who = step.evidence, step.evidence.pauses, "proxy" if step.route.proxy else "server"
-    bill.charge("here!", evidence.starved.get("xfer", 0))
-    lost = "what came waited for a segment that was lost or late on the way"
-    bill.charge("loss!", pauses.lost_us, "loss", lost)
-    owners, lost = silent_owners(step, "xfer", 0), ""
+    here = evidence.starved.get("xfer", 0)  # meanwhile nothing is read, and what comes next may wait for that
+    bill.charge("here!", here)
+    torn = "what came waited for a segment that was lost or late on the way"
+    bill.charge("loss!", pauses.lost_us, "loss", torn)
     longest = f"{pauses.number} pauses, the longest {length_text(pauses.longest_us)}"
     text = f"in pieces: {length_text(pauses.us)} of {length_text(step.timing.xfer or 0)} in {longest}"
     if pauses.number == 1:
-        owners = silent_owners(step, "xfer", pauses.us)
         lost = ", or what it sent was lost" if may_be_lost(step, pauses.us) else ""
         text = f"nothing for {length_text(pauses.us)}{lost}"
-    bill.charge(owners, pauses.us, "pauses", f"the {who} sent {text}")
+    owners = silent_owners(step, "xfer", pauses.us if pauses.number == 1 else 0)
+    bill.charge(owners, pauses.us - here, "pauses", f"the {who} sent {text}")
+    rate = f"{size_text(round(step.body_bytes * 1e6 / max(1, bill.left)))}/s without a pause"
+    text = f"{size_text(step.body_bytes)} in {length_text(bill.left)}: {rate}"
     segment = evidence.answered.segment if evidence.answered else 0
     bill.charge("path", evidence.trip * (slow_start_trips(step.body_bytes, segment) - 1))
     if bill.left <= evidence.trip + TICK_US:
         bill.charge("line|path")
-    rate = f"{size_text(round(step.body_bytes * 1e6 / max(1, bill.left)))}/s without a pause"
-    text = f"{size_text(step.body_bytes)} in {length_text(bill.left)}: {rate}"
+    if bill.left < READ_LATE * here:
+        bill.charge("line|here")
     bill.charge("line|server", bill.left, "body", f"{text}: the line, a rate limit or a small buffer")
 
 
@@ -6828,11 +6829,7 @@ def owed(shares: Iterable[Share]) -> int:
 # ---------------------------------------------------------------------------------------------------------
 # 23b. Findings. What is worth saying of a step's account; notes, what to try, and what redirects took.
 WORTH_US, SLOW_US = 5_000, 50_000  # a finding costs so much at least: less than 50 ms may be computing
-LEAST_US = {
-    **dict.fromkeys(("attempts", "loss", "upload"), WORTH_US),
-    "server": NAGLE_US.start,
-    "starved": STARVED_US,
-}
+LEAST_US = {"attempts": WORTH_US, "loss": WORTH_US, "server": NAGLE_US.start, "starved": STARVED_US}
 WORTH_SHARE = 0.1  # of its step's total
 CHAIN_SHARE = 0.3  # of a chain's total, that the steps before the last take at least
 NO_LENGTH = (
@@ -6883,7 +6880,7 @@ def silence_hint(step: Step, before: Counters, last: Counters, pending: int) -> 
     """Say what a time-out means by what the kernel had counted: something was lost, or nothing came. So many
     bytes are `pending`: sent, and not acknowledged.
     """
-    ip, alive = step.network.ip or "", step.evidence.is_alive
+    ip, is_alive = step.network.ip or "", step.evidence.is_alive
     size = 1452 if ":" in ip else 1472  # what is left of 1,500 bytes by the headers of IP and ICMP
     large = f" Or packets of 1,500 bytes may not get through: MTU; try ping -M do -s {size} {ip}."
     if last.segment > JUMBO_FRAME:
@@ -6898,14 +6895,12 @@ def silence_hint(step: Step, before: Counters, last: Counters, pending: int) -> 
     silent = "nothing came back"
     if step.timing.xfer is not None or last.since(before, "received"):
         silent = f"nothing more came for {length_text(last.quiet_us)}"
-    if alive is False:
-        return (
-            f"All was acknowledged, then {silent}, nor an answer to a probe: the path is dead, or the host."
-        )
-    who = "the program (look at its load and log), or the path: ping it"
-    if alive:
-        who = "the machine answers, the program behind the port is silent: look at its load and log"
-    if last.segment_in > last.segment - LARGEST_OPTIONS:  # a full one came
+    who = {
+        None: "the program (look at its load and log), or the path: ping it",
+        True: "the machine answers, the program behind the port is silent: look at its load and log",
+        False: "a probe had no answer either, so the path is dead, or the host",
+    }[is_alive]
+    if last.segment_in > last.segment - LARGEST_OPTIONS or is_alive is False:  # a full one came, or none can
         large = ""
     return f"All that was sent was acknowledged, and {silent}: {who}; or {RAISE_M}{large}"
 

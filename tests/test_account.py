@@ -248,7 +248,7 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
     ),
     "a body read late": (
         {"xfer": 100, "body": 9, "starved": {"xfer": 60 * MS}},
-        {"xfer here!": 60, "xfer line|server": 40},
+        {"xfer here!": 60, "xfer line|here": 40},
     ),
 }
 
@@ -317,6 +317,12 @@ EDGES = [
     ({"xfer": 22, "body": 9}, "xfer line|path 22"),
     ({"xfer": 22.1, "body": 9}, "xfer line|server 22.1"),
     ({"xfer": 60, "body": 14_480 * 7}, "xfer path 24 xfer line|server 36"),
+    ({"xfer": 110, "body": 9, "starved": {"xfer": 9.9 * MS}}, "xfer here! 9.9 xfer line|server 100.1"),
+    ({"xfer": 110, "body": 9, "starved": {"xfer": 10.1 * MS}}, "xfer here! 10.1 xfer line|here 99.9"),
+    (
+        {"xfer": 90, "pauses": PAUSES(60 * MS, 2), "starved": {"xfer": 30 * MS}},
+        "xfer here! 30 xfer server 30 xfer line|here 30",
+    ),
     ({"xfer": 60, "body": 14_480 * 7 + 1}, "xfer path 36 xfer line|server 24"),
     ({"xfer": 189.9, "pauses": PAUSES(189_900, 1)}, "xfer server 189.9"),
     ({"xfer": 240, "pauses": PAUSES(240 * MS, 2), "route": PROXY}, "xfer server|proxy 240"),
@@ -404,7 +410,7 @@ def test_whatever_is_counted_shares_add_up_and_findings_can_be_told(times, evide
     for finding in step.findings:
         assert finding.cost_us >= max(5000, timing.total / 10) and finding.text
     assert len({(each.id, each.phase) for each in step.findings}) == len(step.findings)
-    json.dumps([*map(tool.finding_document, step.findings), *map(tool.share_document, step.account)])
+    json.dumps(tool.step_document(step))
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -446,7 +452,7 @@ TOLD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "loss of a request": (
         {"wait": 231, "answered": busy(231, retransmits=1)},
-        "1 segment was sent again: loss on the way",
+        "1 segment had to be sent again: loss on the way",
     ),
     "loss of large packets": (
         {"wait": 700, "early_us": 600 * MS, "answered": busy(12, segment_in=536)},
@@ -580,7 +586,7 @@ TOLD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "body": (
         {"xfer": 8300, "body": 2_000_000},
-        "1.9 MB in 8.2 s: 237.7 KB/s without a pause: the line, a rate limit or a small buffer",
+        "1.9 MB in 8.3 s: 235.3 KB/s without a pause: the line, a rate limit or a small buffer",
     ),
     "starved": (
         {"wait": 100, "answered": busy(12), "starved": {"wait": 80 * MS}},

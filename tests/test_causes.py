@@ -49,7 +49,7 @@ class Cause(NamedTuple):
 
 CLAIMS = [("Server-Timing", 'cache;desc="a, b;dur=9";dur=2.5'), ("server-timing", "db;dur=240.1, miss")]
 OWN = "it reports 240 ms itself (db)"
-AGAIN = "1 segment was sent again: loss on the way"
+AGAIN = "1 segment had to be sent again: loss on the way"
 SLOW_LINE = (Rule("up", "any", 0, "rate", 100_000),)
 SLOW = Reply(body=b"x", wait=0.3, headers=CLAIMS)
 
@@ -68,7 +68,7 @@ CAUSES = {
     ),
     "a server that thinks": Cause(costs("server", "fits", 290, "took about", OWN), SLOW, tls={}),
     "a request that is lost three times": Cause(
-        costs("loss wait", "seen", 1000, "3 segments were sent again", without=("server",)),
+        costs("loss wait", "seen", 1000, "3 segments had to be sent again", without=("server",)),
         rules=drop("up", times=3),
     ),
     "a request that is lost, to a server that thinks": Cause(
