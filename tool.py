@@ -1985,16 +1985,12 @@ FOREIGN_OPTIONS = """
 -n --repeat --times --requests --latency = --count N measures N times: median, p95, a distribution
 -c -j --cookie-jar --junk-session-cookies = -b NAME=VALUE sends cookies, there is no jar; --count N repeats
 -z --watch --time = --duration TIME measures for so long: 5m, 2h
---delay --wait = --interval TIME is from the start of a run to that of the next
 -q --quiet -# --progress-bar = -s is silent
 --keepalive --keepalive-time = --reuse sends every run on the connection of the one before
 --no-keepalive --no-compressed --ignore-stdin = leave it out: that is so already
 --next --compare = --versus URL or --baseline FILE compares
---no-verify --no-check-certificate = certificates are verified, unless -k is given
 --capath --ca-native --ca-certificate = --cacert PATH trusts the CAs in PATH
---connect-to --servername --sni = --resolve HOST:PORT:ADDR sends a name to an address
---dns-servers --doh-url --resolver =
-  names are looked up as this machine does; --resolve HOST:PORT:ADDR needs no lookup
+--connect-to --dns-servers --doh-url --sni = --resolve HOST:PORT:ADDR sends a name to an address
 --bind-address --local-address = --interface NAME_OR_ADDRESS connects from there
 --oauth2-bearer --netrc --basic --auth --token --bearer =
   a line "Authorization: Bearer …" in a file, by -H @FILE, keeps it out of ps; -u USER:PASSWORD does not
@@ -2006,15 +2002,12 @@ FOREIGN_OPTIONS = """
 -F --form = write the body into a file: -d @FILE -H 'Content-Type: multipart/form-data; boundary=…'
 -G --get --data-urlencode --url-query = -d sends data as it is: encode it, and write a query into the URL
 -T --upload-file = use -X PUT -d @FILE; a type goes by -H 'Content-Type: …'
---post-data --post-file --body = a body goes by -d TEXT or -d @FILE, with POST
--w --write-out --format --output-format --csv --export =
-  every report has the times: --metrics-only, or --json - as JSON
+-w --write-out --format --csv = every report has the times: --metrics-only, or --json - as JSON
 -o --output -O --remote-name -N --no-buffer = leave it out: the body is not kept; --json PATH has the report
 -v --verbose -D --dump-header --trace --trace-ascii --headers --debug = -i shows header fields
 -V = --version
 -Z --parallel --rate --limit-rate --concurrency = one request at a time: for load take wrk, hey or k6
---threshold --budget --fail-if = --slo KEY=MS is a budget, as total=300 or total.p95=300
---fail-with-body --fail-early --check-status --max-error = -f makes error pages exit 22
+--fail-with-body --fail-early = -f makes error pages exit 22
 --connect-timeout --read-timeout --deadline = use -m: it holds for all of it
 --retry --retry-max-time = nothing is sent twice: run it again when it exits with 75
 --http2 = leave it out: https URLs get it where the package h2 is here, unless --http1.1 is given
@@ -2026,7 +2019,6 @@ FOREIGN_OPTIONS = """
 -K --config = there is none here; -H @FILE reads header lines
 """
 BARE_FLAGS = "46aBfgGiIjJkLlMnNOpqRsSvVZ#"  # of curl's options of one letter those without a value
-
 
 ABOUT = """Make one HTTP request, or a chain of redirects, and say where the time went: dns, connect, tls,
 wait (from the request to the first byte), xfer (the body). ttfb is all but xfer, total all."""
@@ -2181,12 +2173,11 @@ def instead_of(name: str) -> str:
     hints, word = foreign_hints(), name[:MAX_NAMED].lower()
     if name in hints:
         return hints[name]
-    near = [word] if word in NAMES else []
-    near = near or [each for each in NAMES if each.startswith(word) or sorted(each) == sorted(word)]
+    near = [word] if word in NAMES else [each for each in NAMES if each.startswith(word)]
     if not near and not word.startswith("--no-"):
         import difflib
 
-        near = difflib.get_close_matches(word, [each for each in NAMES if NAMES[each] != "insecure"], 1, 0.85)
+        near = difflib.get_close_matches(word, [each for each in NAMES if NAMES[each] != "insecure"], 1, 0.8)
     sure = 0 < len(near) <= 3
     return f"did you mean {' or '.join(near)}?" if sure else "--help lists the options there are"
 

@@ -45,47 +45,22 @@ PASTED = {
         {"accept-encoding": GZIP, "connection": "keep-alive", "priority": "u=0, i"},
     ),
 }
-needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, in whose quoting they are")
 
 
-def paste(line, server, environment, command):
-    """Have a real shell run a pasted line; `command` is what it calls. Return the request that arrived."""
-    text = line.replace("http://shop.example", server.url("").rstrip("/"), 1)
-    script = f"httphases() {{ {command}; }}\n{text}\n"
-    done = subprocess.run(
-        ["bash", "--norc", "-c", script],
-        env={**environment, "LC_ALL": "C.UTF-8", "PYTHON": sys.executable},
-        capture_output=True,
-        check=False,
-        timeout=PATIENCE_WITH_PROGRAMS,
-    )
-    assert (done.returncode, done.stderr.decode()) == (0, "")
-    return server.requests[-1]
-
-
-def field_values(request):
-    return {name.lower(): value for name, value in request.headers}
-
-
-@needs_bash
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, in whose quoting they are")
 @pytest.mark.parametrize("name", PASTED)
 def test_what_a_browser_copies_for_curl_is_sent_as_it_says(program, base_environment, server, name):
-    """And as curl itself sends it where it is installed, but for what is the program's own."""
     line, (method, target, body), fields = PASTED[name]
-    ours = paste(line, server, base_environment, f'"$PYTHON" {program} -s "$@"')
-    assert (ours.method, ours.target, ours.body) == (method, target, body)
-    sent = field_values(ours)
+    line = line.replace("http://shop.example", server.url("").rstrip("/"), 1)
+    script = f'httphases() {{ "{sys.executable}" {program} -s "$@"; }}\n{line}\n'
+    env, patience = {**base_environment, "LC_ALL": "C.UTF-8"}, PATIENCE_WITH_PROGRAMS
+    done = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, env=env, timeout=patience)
+    [request] = server.requests
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (request.method, request.target, request.body) == (method, target, body)
+    sent = {name.lower(): value for name, value in request.headers}
     assert {field: sent[field] for field in fields} == fields
-    assert len(sent) == len(ours.headers), "no field is there twice"
-    if not shutil.which("curl"):
-        return
-    curls = paste(line, server, base_environment, 'curl -sS -m 60 -o /dev/null "$@"')
-    assert (curls.method, curls.target, curls.body) == (method, target, body)
-    own = {name for name in ("user-agent", "accept-encoding") if f"{name}:" not in line.lower()}
-    sent, expected = ({**field_values(each), **dict.fromkeys(own)} for each in (ours, curls))
-    assert sent.pop("connection", None) in ("close", "keep-alive", None)
-    expected.pop("connection", None)
-    assert sent == expected
+    assert len(sent) == len(request.headers), "no field is there twice"
 
 
 # --- options of curl's that are there -------------------------------------------------------------
@@ -245,35 +220,19 @@ def test_a_slip_is_answered_with_what_was_meant_and_its_value_is_not_repeated(ca
 
 SLIPS = {  # of hands that know curl and other tools -> what is meant
     "--count": ("-n 5", "-c5", "--times=5", "-repeat 5"),
-    "--duration": ("--watch", "--time 30s", "-z 3s"),
-    "--interval": ("--delay=1", "--wait"),
-    "-s": ("--quiet", "-q"),
-    "-x ''": ("--no-proxy", "--noproxy a.test"),
+    "--duration": ("--watch", "-z 3s"),
+    "-s": ("--quiet",),
+    "-x ''": ("--noproxy a.test",),
     "-x socks5://HOST:PORT": ("--socks5 127.0.0.1:1080",),
     "-i": ("--trace", "-v", "-kv", "-debug"),
     "--metrics-only": ("-w %{time_total}", "--write-out=%{time_total}"),
-    "-U": ("-nGUsecret",),
-    "user:password@": ("--proxy-user bob:secret",),
+    "user:password@": ("--proxy-user bob:secret", "-nGUsecret"),
     "--key-password-file": ("--pass secret", "--client-key a.pem"),
-    "wrk": ("--concurrency 4", "-rate=5"),
-    "--reuse": ("-keepalive",),
-    "leave it out": ("-p", "-no-keepalive", "--ignore-stdin"),
+    "leave it out": ("-p", "-no-keepalive"),
     "-H @FILE": ("--bearer t0ken", "--oauth2-bearer t0ken"),
-    "only Basic": ("--digest",),
-    "-d @FILE": ("--post-data a=1", "--post-file=a"),
     "--json PATH": ("-output=secret",),
-    "-f": ("--max-error 0", "--fail-with-body"),
-    "-m": ("--deadline 5",),
     "--versus": ("--next",),
-    "-k": ("--no-verify", "--no-check-certificate"),
-    "--cacert": ("--capath a",),
-    "-u USER:PASSWORD": ("--auth bob", "--token t0ken"),
-    "--resolve": ("--sni a.test", "--connect-to a.test", "--dns-servers 192.0.2.1"),
-    "--interface": ("--bind-address 192.0.2.1",),
-    "-L": ("--max-redirs=3",),
-    "-b": ("--cookie-jar a",),
-    "--slo": ("--threshold p(95)<300",),
-    "--json": ("--format json", "--csv", "--export x"),
+    "--resolve": ("--connect-to a.test", "--dns-servers 192.0.2.1"),
 }
 
 

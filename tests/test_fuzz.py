@@ -8,8 +8,9 @@ import ssl
 
 import pytest
 
-from inside import tool
+from inside import here, only_step, tool
 from samples import sample
+from servers import scripted
 
 pytest.importorskip("hypothesis", reason="hypothesis, which makes up the inputs, is not installed")
 
@@ -26,8 +27,6 @@ SECRET = "s3cret-w0rd"
 any_text = st.text(max_size=60)
 PIECES = "http:// https:// // / : @ ? # [ ] . .. % \\ & = :80 :0 [::1] a.test ä.test %25eth0".split()
 url_like = st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=10).map("".join)
-WORDS = [b"HTTP/1.1", b" ", b"200", b"OK", b"\r", b":", b"\t", b"Content-Length", b"6", b"\r\n"]
-line_like = st.lists(st.sampled_from(WORDS) | st.binary(max_size=5), max_size=10).map(b"".join)
 
 
 def attempt(function, *arguments, errors=tool.UsageError):
@@ -36,30 +35,6 @@ def attempt(function, *arguments, errors=tool.UsageError):
         return function(*arguments)
     except errors as error:
         return error
-
-
-class Pieces(tool.Stream):
-    """A stream that delivers the given pieces, then the end."""
-
-    def __init__(self, pieces):
-        super().__init__()
-        self._pieces = [piece for piece in pieces if piece]
-
-    def read_into(self, view):
-        if not self._pieces:
-            return 0
-        piece = self._pieces.pop(0)
-        count = min(len(view), len(piece))
-        view[:count] = piece[:count]
-        if count < len(piece):
-            self._pieces.insert(0, piece[count:])
-        return count
-
-
-def reader_of(*pieces):
-    reader = tool.Reader()
-    reader.stream = Pieces(pieces)
-    return reader
 
 
 # --- the command line -----------------------------------------------------------------------------
@@ -128,17 +103,16 @@ def test_a_location_leads_to_a_url_or_nowhere(location):
 # --- what servers and proxies send ----------------------------------------------------------------
 
 
-@steadily
-@given(st.lists(line_like, max_size=6), st.lists(st.integers(1, 9), max_size=20))
-def test_a_head_is_the_same_in_whatever_pieces_it_comes(lines, sizes):
-    data = b"HTTP/1.1 200 OK\r\n" + b"\r\n".join(lines) + b"\r\n\r\n"
-    cuts = [sum(sizes[:at]) for at in range(len(sizes) + 1)]
-    pieces = [data[start:end] for start, end in zip(cuts, [*cuts[1:], len(data)])]
-    outcomes = [
-        attempt(tool.read_head, reader_of(*parts), tool.Log(), errors=(tool.NetworkError, EOFError))
-        for parts in ([data], pieces)
-    ]
-    assert repr(outcomes[0]) == repr(outcomes[1])
+ODD = b"HTTP/1.1 200  OK \nServer: a\r\n b\r\nX-Y: 1\r\nX-Z: \xff\r\nContent-Length:6\r\n\nhello\n"
+
+
+def test_a_head_is_the_same_in_whatever_pieces_it_comes():
+    answers = []
+    for size in (1, 2, 7, len(ODD)):
+        pieces = [ODD[at : at + size] for at in range(0, len(ODD), size)]
+        with scripted(lambda peer, pieces=pieces: [peer.read_request(), *map(peer.send, pieces)]) as server:
+            answers.append(only_step(here(server.url()))["response"])
+    assert answers[0]["bytes"] == 6 and answers == [answers[0]] * len(answers)
 
 
 def test_a_certificate_with_changed_bytes_is_read_or_is_none(authority):
@@ -163,14 +137,6 @@ def test_a_certificate_with_changed_bytes_is_read_or_is_none(authority):
 def test_what_is_shown_is_printable(text):
     assert tool.visible(text).isprintable()
     assert tool.visible(tool.visible(text)) == tool.visible(text)
-
-
-@steadily
-@given(st.text(max_size=200), st.integers(2, 60))
-def test_folded_text_fits_and_loses_no_word(text, width):
-    lines = tool.fold(tool.visible(text), width)
-    assert all(len(line) <= width for line in lines)
-    assert "".join("".join(lines).split()) == "".join(tool.visible(text).split())
 
 
 credentials = st.text(st.sampled_from("ab1"), min_size=tool.MIN_SECRET, max_size=27)

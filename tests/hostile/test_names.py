@@ -10,24 +10,18 @@ from hostile.cases import check_manners
 from inside import only_step
 from servers import dns_server
 
-NAME = b"\1a\4test\0"
-
 
 def record(name: bytes, kind: int, data: bytes) -> bytes:
     return name + struct.pack("!HHIH", kind, 1, 60, len(data)) + data
 
 
-def question(query: bytes) -> bytes:
-    return query[12 : query.index(b"\0", 12) + 5]
-
-
 def answered(query: bytes, *records: bytes, flags: int = 0x8180) -> bytes:
     """Make a well-formed message with these records."""
-    counts = struct.pack("!HHHHH", flags, 1, len(records), 0, 0)
-    return query[:2] + counts + question(query) + b"".join(records)
+    question = query[12 : query.index(b"\0", 12) + 5]
+    return query[:2] + struct.pack("!HHHHH", flags, 1, len(records), 0, 0) + question + b"".join(records)
 
 
-LOOP = [record(b"\xc0\x0c", 5, b"\1b\4test\0"), record(b"\1b\4test\0", 5, NAME)]
+LOOP = [record(b"\xc0\x0c", 5, b"\1b\4test\0"), record(b"\1b\4test\0", 5, b"\1a\4test\0")]
 
 ANSWERS = {
     "noise of the right number": lambda query: [query[:2] + b"\xff" * 500],
