@@ -3347,8 +3347,10 @@ def name_error(failure: TlsFailure) -> tuple[str, str]:
         message += f"; besides, {issuer_error(failure)[0]}"
     hint = f"Use one of its names in the URL, or give the server a certificate for {host}."
     if is_ip(host) and options.unix_socket is None:
-        named = [] if failure.proxy else values_of(options.request.headers, "host")
-        name = decode(named[0]).partition(":")[0] if named else "NAME"
+        # -H Host is for the first URL alone, and may be an address too.
+        own = values_of(options.request.headers, "host") if options.request.url.place == failure.place else ()
+        named = re.match(r"[A-Za-z][\w.-]*", decode(b"".join(own)))
+        name = named[0] if named else "NAME"
         way = f"-x https://{name}:{port}" if failure.proxy else f"https://{name}:{port}/"
         why = "-H Host is not told to TLS: use" if named else "Use one of its names in the URL:"
         hint = f"{why} {way} with --resolve {name}:{port}:{bracketed(host)}."

@@ -59,6 +59,10 @@ class Authority:
         path.write_bytes(key + self.pem(leaf[1]) + b"".join(self.pem(certificate) for certificate in chain))
         return path
 
+    def store(self, leaf: tuple[Any, Any]) -> dict[str, str]:
+        """Return an environment in which one certificate alone is trusted."""
+        return {"SSL_CERT_FILE": str(self.file_of(leaf))}
+
     def pem(self, certificate: Any) -> bytes:
         """Encode a certificate."""
         return ssl.DER_cert_to_PEM_cert(self.der(certificate)).encode()
