@@ -975,10 +975,11 @@ class Run(NamedTuple):
 
 NOT_JUDGED = "not judged"  # good answers are too few
 UNDECIDED = "undecided"  # by chance it may be kept or exceeded
+CERT = "cert"  # stands for --cert-days beside the keys of budgets of times
 
 
 class Judgement(NamedTuple):
-    """How a budget was judged for one variant. Its numbers are in ms."""
+    """How a budget was judged for one variant. Its numbers are in ms, of a certificate in days."""
 
     key: str
     outcome: str  # "kept", "exceeded", UNDECIDED or NOT_JUDGED
@@ -991,6 +992,7 @@ class Judgement(NamedTuple):
     baseline: float = 0.0  # the median that it is compared with
     difference: tuple[float, ...] = ()  # the median one, and the ends of its interval; none without one
     enough: float = 0  # about how many values would decide
+    certificate: str = ""  # the name of the one that ends first
 
     @property
     def excess(self) -> float:
@@ -998,24 +1000,10 @@ class Judgement(NamedTuple):
         return round((self.actual or 0) - self.threshold, 9)
 
 
-class CertificateJudgement(NamedTuple):
-    """How --cert-days was judged for one variant, by the certificate that ends first."""
-
-    threshold: int  # days
-    variant: str | None
-    actual: float | None  # days that it has left; None where no certificate came
-    name: str
-
-    @property
-    def kept(self) -> bool:
-        return self.actual is not None and self.actual >= self.threshold
-
-
 class Verdict(NamedTuple):
     """The outcome of the budgets."""
 
     judgements: tuple[Judgement, ...]
-    certificates: tuple[CertificateJudgement, ...] = ()
 
     def having(self, *outcomes: str) -> list[Judgement]:
         return [each for each in self.judgements if each.outcome in outcomes]
@@ -1025,22 +1013,24 @@ class Verdict(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        return not self.having("exceeded", NOT_JUDGED) and all(each.kept for each in self.certificates)
+        return not self.having("exceeded", NOT_JUDGED)
 
     @property
     def violations(self) -> list[Judgement]:
-        """Return the judgements of budgets that were exceeded, by key."""
-        return sorted(self.having("exceeded"), key=lambda each: each.key)
+        """Return the judgements of budgets of times that were exceeded, by key."""
+        exceeded = (each for each in self.having("exceeded") if each.key != CERT)
+        return sorted(exceeded, key=lambda each: each.key)
 
     @property
     def thresholds(self) -> dict[str, Judgement]:
         """Return each budget that times were held against, with one of its judgements."""
-        return {each.key: each for each in self.judgements if each.threshold < math.inf}
+        return {each.key: each for each in self.judgements if each.threshold < math.inf and each.key != CERT}
 
     @property
-    def certificate(self) -> CertificateJudgement | None:
+    def certificate(self) -> Judgement | None:
         """Return the judgement on the certificate that ends first; no certificate at all is worse."""
-        return min(self.certificates, key=lambda each: (each.actual is not None, each.actual), default=None)
+        ends = (each for each in self.judgements if each.key == CERT)
+        return min(ends, key=lambda each: (each.actual is not None, each.actual), default=None)
 
 
 class Distribution(NamedTuple):
@@ -6467,7 +6457,7 @@ def judge_time(key: str, threshold: float, runs: Sequence[Run]) -> Judgement:
     return judgement._replace(outcome="exceeded" if exceeded else "kept", actual=actual, run=number)
 
 
-def judge_certificate(threshold: int, runs: Sequence[Run]) -> CertificateJudgement:
+def judge_certificate(threshold: int, runs: Sequence[Run]) -> Judgement:
     """Hold the certificate that ends first against --cert-days."""
     unit = datetime.timedelta(days=1) / 1000  # what is left counts in whole ones
     left = []
@@ -6476,24 +6466,23 @@ def judge_certificate(threshold: int, runs: Sequence[Run]) -> CertificateJudgeme
         if first and first.not_after:
             left.append(((first.not_after - step.started_at) // unit / 1000, certificate_name(first)))
     days, name = min(left, default=(None, ""))
-    return CertificateJudgement(threshold, runs[0].turn.variant, days, name)
+    outcome = "exceeded" if days is None or days < threshold else "kept"
+    return Judgement(CERT, outcome, runs[0].turn.variant, threshold, days, certificate=name)
 
 
 def judge_all(options: Options, own: Sequence[Run], comparisons: Sequence[Comparison] = ()) -> Verdict | None:
     """Hold the runs of one variant against all budgets, the relative ones by its comparison. The side that
     all others are compared with passes these, if it was answered. None where nothing is judged.
     """
-    judgements, certificates = [], []
-    answered = any(run.judged for run in own)
+    judgements, answered = [], any(run.judged for run in own)
     if answered or any("." in key for key in options.thresholds):
         judgements += [judge_time(key, budget, own) for key, budget in options.thresholds.items()]
     for found in (each for each in comparisons if each.own.variant == own[0].turn.variant):
         judgements += [judge_allowance(*budget, found) for budget in sorted(options.allowances.items())]
     if answered and options.cert_days is not None:
-        certificates = [judge_certificate(options.cert_days, own)]
+        judgements.append(judge_certificate(options.cert_days, own))
     passes = answered and comparisons and options.allowances  # as the side that the others are compared with
-    judged = judgements or certificates or passes
-    return Verdict(tuple(judgements), tuple(certificates)) if judged else None
+    return Verdict(tuple(judgements)) if judgements or passes else None
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7198,9 +7187,7 @@ class Report:
     def verdict(self) -> Verdict | None:
         """Return the verdict on all variants."""
         found = self.verdicts.values()
-        judgements = tuple(each for verdict in found for each in verdict.judgements)
-        certificates = tuple(each for verdict in found for each in verdict.certificates)
-        return Verdict(judgements, certificates) if found else None
+        return Verdict(tuple(each for verdict in found for each in verdict.judgements)) if found else None
 
     def exit_code(self, written: bool = True) -> ExitCode:
         """Return the exit code; `written` is that nothing failed to be written."""
@@ -7276,8 +7263,6 @@ def verdict_tokens(verdict: Verdict) -> Iterator[str]:
         yield f"undecided={','.join(undecided)}"
     yield f"slo={WORD[verdict.passed]}"
     failed = verdict.keys("exceeded", NOT_JUDGED)
-    if verdict.certificate and not verdict.certificate.kept:
-        failed = sorted([*failed, "cert"])
     if failed:
         yield "slo_violations=" + ",".join(failed)
 
@@ -7433,11 +7418,11 @@ def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
         yield text + (f", worst in run {each.run}" if each.run and not report.only_run else "")
     yield from not_judged_texts(verdict, report)
     end = verdict.certificate
-    if end and not end.kept:
+    if end and end.outcome == "exceeded":
         text = "cert: no certificate came"
         if end.actual is not None:
             days, least = (plural(int(each), "day") for each in (end.actual, end.threshold))
-            text = f"cert: {days} < {least} ({clip(end.name, MAX_FOREIGN)})"
+            text = f"cert: {days} < {least} ({clip(end.certificate, MAX_FOREIGN)})"
         yield f"{text} at {end.variant}" if end.variant else text
 
 
@@ -7613,7 +7598,7 @@ def verdict_document(verdict: Verdict, series: bool) -> dict[str, Any]:
         document["undecided"] = verdict.keys(UNDECIDED)
     if end:
         days = {"threshold_days": end.threshold, "actual_days": end.actual}
-        document["certificate"] = {**days, "pass": end.kept}
+        document["certificate"] = {**days, "pass": end.outcome == "kept"}
     return document
 
 
@@ -8497,7 +8482,7 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
         tone, icon, title = "warn", "?", f"{title} ({undecided} undecided)"
     budgets, end = [threshold_text(each) for each in verdict.thresholds.values()], verdict.certificate
     if end:
-        budgets.append(f"cert≥{plural(end.threshold, 'day')}")
+        budgets.append(f"cert≥{plural(int(end.threshold), 'day')}")
     lines: list[Line] = [(Span("Thresholds: ", "strong"), Span("  ".join(budgets) or "-"))]
     if verdict.thresholds and not report.options.allowances and any(run.steps[1:] for run in report.runs):
         lines.append("of the last step, without the redirects")
@@ -8700,7 +8685,7 @@ def not_good_rows(report: Report) -> Iterator[Row]:
             alike = islice(group_by(label_of, bad).items(), MOST_LISTED)
             which = ", ".join(f"{listed_runs(these)} ({how})" for how, these in alike)
             counts = f"{name}{len(bad)} of {plural(len(steps), noun)}"
-            yield "Not good", Span(f"{counts}: {noun} {which}{advice}", "bad")
+            yield "Bad runs", Span(f"{counts}: {noun} {which}{advice}", "bad")
             when = when_text(bad, find_pattern(bad, good), noun) if len(bad) > 1 else ""
             companion = find_companion(bad, good)
             yield from (("", text) for text in (when, companion_text(companion)) if text)
@@ -8867,7 +8852,7 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
             yield Fields([(BEFORE, clip(", ".join(filter(None, known))))])
             yield from comparison_blocks(report)
         if run and not report.verdict and report.exit_code() == ExitCode.HTTP_ERROR:
-            yield Fields([("Not good", Span(f"{bad_answers_text(report)}: exit 22", "bad"))])
+            yield Fields([("Bad run", Span(f"{bad_answers_text(report)}: exit 22", "bad"))])
     if report.verdict:
         yield slo_panel(report.verdict, report)
 

@@ -172,7 +172,7 @@ def test_each_address_is_a_side_beside_the_first_that_answers(call_tool):
     text = flat(result.out)
     assert "8 rounds of each address, in " in text
     failed = (
-        rf"Not good {dead}: 8 of 8 rounds: round 1-8 \(failed in connect\) .* Why .* refused \(8 times\) Try "
+        rf"Bad runs {dead}: 8 of 8 rounds: round 1-8 \(failed in connect\) .* Why .* refused \(8 times\) Try "
     )
     assert re.search(failed, text)
     assert f"{dead} is" not in text, "there is nothing to compare"

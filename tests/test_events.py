@@ -152,7 +152,7 @@ def test_on_a_terminal_changes_stand_in_place_of_lines_and_the_report_names_rows
         (21, "404 -> 200"),
     ]
     assert "Run 1 Step" not in result.out
-    assert " Not good 4 of 30 runs: run 12-13 (502), 14 (503), 20 (404)" in flat(SGR.sub("", result.out))
+    assert " Bad runs 4 of 30 runs: run 12-13 (502), 14 (503), 20 (404)" in flat(SGR.sub("", result.out))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_of_several_addresses_events_stand_in_place_of_lines_and_name_them(run_t
     broken = re.search(rf"^{TIME} run 2 (127\.0\.0\.[12]): 404$", shown, re.M)[1]
     ended = r"404 -> 200 \(404 for 1 run, [\d.]+ m?s\)"
     assert re.search(rf"^{TIME} run [34] {broken}: {ended}$", shown, re.M)
-    report = rf"Not good +{broken}: 1 of 11 rounds: round 1 \(404\) \(-f makes this exit 22\)"
+    report = rf"Bad runs +{broken}: 1 of 11 rounds: round 1 \(404\) \(-f makes this exit 22\)"
     assert re.search(report, flat(shown))
     assert "Run 1" not in result.out
     document = json.loads(path.read_text())

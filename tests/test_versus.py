@@ -401,7 +401,7 @@ def test_only_rounds_that_are_good_on_both_sides_count_and_the_others_are_told(m
     assert abs(exact(found["median_ms"]) - statistics.median(apart)) <= exact(0.0005)
     assert [exact(end) for end in found["ci95_ms"]] == [apart[1], apart[-2]], "of ten, beside another rival"
     told = flat(result.out)
-    assert "Not good B: 10 of 20 rounds: round " in told and told.count("Not good ") == 1
+    assert "Bad runs B: 10 of 20 rounds: round " in told and told.count("Bad runs ") == 1
 
 
 # --- chains ---------------------------------------------------------------------------------------
