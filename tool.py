@@ -350,9 +350,7 @@ def fixed(value: float | None, decimals: int, unit: str = "") -> str:
 
 def time_text(us: float | None, decimals: int = 1, unit: str = " ms") -> str:
     """Return a time in ms with so many decimals, and with one less from 100 ms on."""
-    if us is None:
-        return "-"
-    return f"{us / 1000:.{decimals - (us >= 100_000)}f}{unit}"
+    return "-" if us is None else f"{us / 1000:.{decimals - (us >= 100_000)}f}{unit}"
 
 
 def length_text(us: float) -> str:
@@ -374,9 +372,7 @@ def how_often(count: int) -> str:
 
 def plural(count: int, noun: str, one: str = "1") -> str:
     """Return a number of things: '3 segments', or a single one with the word for it."""
-    if count == 1:
-        return f"{one} {noun}"
-    return f"{count} {noun}s"
+    return f"{one} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def rate_text(count: int, us: int) -> str:
@@ -388,9 +384,7 @@ def rate_text(count: int, us: int) -> str:
 # 3. Errors. One class for each way to fail: a NetworkError ends a step, and `main` has the exit code of all.
 def clip(text: str, most: int = MAX_TEXT) -> str:
     """Return a text; if it is longer than `most`, its beginning and its length."""
-    if len(text) <= most:
-        return text
-    return f"{text[:most]}… ({len(text)} characters)"
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
 def list_first(names: Sequence[str], most: int = MOST_LISTED) -> str:
@@ -1244,8 +1238,7 @@ def read_local(option: str, path: str, seconds: float, limit: int = MAX_FILE) ->
         if path == "-" and isinstance(error, IsADirectoryError):  # see `claim_standard_streams`
             reason = "it is closed"
         raise UsageError(f"{option}: cannot read {shown}: {reason}")
-    data: bytes = reader.result
-    return data
+    return bytes(reader.result)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1349,9 +1342,7 @@ def needed_values(rivals: int) -> int:
 
 def check_statistics(budgets: Mapping[str, float | Allowance], count: int, reuse: bool, rivals: int) -> None:
     """Raise SloError for a budget that needs more values than `count` runs give; 0 means no series."""
-    values, what = count, "runs"
-    if reuse:
-        values, what = count - 1, "runs on a kept connection"
+    values, what = count - reuse, "runs on a kept connection" if reuse else "runs"
     for key, budget in budgets.items():
         needed = LEAST_VALUES.get(key.partition(".")[2], 0)
         if isinstance(budget, Allowance):
@@ -1756,27 +1747,21 @@ def read_ca_bundle(path: str | None, seconds: float) -> bytes | None:
     return b"".join(b"-----BEGIN CERTIFICATE-----%b-----END CERTIFICATE-----\n" % each for each in found)
 
 
-def check_pem_path(option: str, path: str) -> str:
-    """Return the path of a file that OpenSSL opens itself; raises UsageError unless it is a regular one."""
-    if os.path.isfile(path):
-        return path
-    before, colon, _ = path.partition(":")  # what follows it may be a password, as curl takes one
-    rest = ":…'; a password goes into a file: --key-password-file" if colon else "'"
-    raise UsageError(f"{option}: there is no regular file '{before}{rest}")
-
-
 def read_identity(args: SimpleNamespace, seconds: float) -> Identity | None:
     """Return where the client certificate of --cert and its key are; raises UsageError."""
     if args.cert is None:
         return None
-    certificate = key = check_pem_path("--cert", args.cert)
-    if args.key is not None:
-        key = check_pem_path("--key", args.key)
+    key = args.cert if args.key is None else args.key
+    for option, path in (("--cert", args.cert), ("--key", key)):
+        if not os.path.isfile(path):
+            before, colon, _ = path.partition(":")  # what follows it may be a password, as curl takes one
+            rest = ":…'; a password goes into a file: --key-password-file" if colon else "'"
+            raise UsageError(f"{option}: there is no regular file '{before}{rest}")
     password = b""
     if args.key_password_file is not None:
         lines = read_local("--key-password-file", args.key_password_file, seconds)
         password = lines.partition(b"\n")[0].removesuffix(b"\r")
-    return Identity(certificate, key, password)
+    return Identity(args.cert, key, password)
 
 
 def whole_characters(text: str) -> str:
