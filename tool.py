@@ -6235,7 +6235,7 @@ class Summary:
         codes = group_by(lambda step: step.status, self.answered)
         self.statuses = {code: len(codes[code]) for code in sorted(codes)}  # steps of each status
         self.outcomes = [*map(str, self.statuses), *["ERROR"] * (self.failed > 0)]
-        frequent = collections.Counter(step.status for step in self.used).most_common(1)
+        frequent = collections.Counter(step.status for step in self.used).most_common()[:1]
         self.usual_status = frequent[0][0] if frequent else None
         self.starved = sum(map(is_starved, self.used))
         trips = [step.network.rtt_us for step in self.used if step.network.rtt_us is not None]

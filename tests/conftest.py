@@ -72,17 +72,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def undo_ignored_signals() -> None:
-    """Give signals that a parent ignores or blocks their usual effect.
-
-    `nohup` ignores SIGHUP, a shell's background job SIGINT and SIGQUIT, some CI runners others. The programs
-    under test would inherit it, and rightly obey. SIGPIPE, which Python ignores, is given back by Popen.
+    """Give signals that a parent ignores or blocks (nohup, a shell's background job, some CI runners) their
+    usual effect: the programs under test would inherit it, and rightly obey.
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD):
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD):
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -249,27 +245,6 @@ def peak_memory(process: int) -> float:
     return int(found[1]) / 1024 if found else 0.0
 
 
-@contextlib.contextmanager
-def piped(data: bytes | None) -> Iterator[int]:
-    """Give a pipe to read `data` from; without data, what has none."""
-    if data is None:
-        yield subprocess.DEVNULL
-        return
-    reading, writing = os.pipe()
-
-    def write() -> None:
-        with contextlib.suppress(BrokenPipeError), open(writing, "wb") as pipe:
-            pipe.write(data)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield reading
-    finally:
-        os.close(reading)
-        writer.join()
-
-
 def run_to_end(
     command: list[str], streams: str, columns: int, timeout: float, **settings: Any
 ) -> tuple[int, bytes, bytes, float]:
@@ -332,7 +307,8 @@ def run_tool(
         whole = {name: value for name, value in given.items() if value is not None}
         if without:
             block(WITHOUT.union(without), tmp_path_factory.mktemp("absent"), whole)
-        with piped(stdin) as source:
+        with tempfile.TemporaryFile() as source:
+            os.pwrite(source.fileno(), stdin or b"", 0)
             start = time.monotonic()
             code, out, err, peak = run_to_end(
                 command, terminal or "", columns, timeout, env=whole, cwd=cwd, stdin=source
@@ -426,20 +402,16 @@ def end_process(process: subprocess.Popen) -> None:
     assert not ACCIDENT.search((err or b"").decode("utf-8", "replace")), err
 
 
-def catches(process: subprocess.Popen, numbers: Collection[int]) -> bool:
-    """Tell whether a program has its own way with these signals yet (Linux, proc(5): SigCgt)."""
-    with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
-        caught = int(next(line for line in file if line.startswith("SigCgt")).split()[1], 16)
-    return all(caught >> number - 1 & 1 for number in numbers)
-
-
 def storm(process: subprocess.Popen, chance: random.Random) -> list[int]:
     """Send signals to a program that catches them, the first at a random moment; return their numbers, none
     where it has ended before.
     """
-    while not catches(process, (signal.SIGINT, signal.SIGTERM)):
+    caught = 0  # Linux, proc(5): SigCgt
+    while not caught >> signal.SIGTERM - 1 & 1:
         if process.poll() is not None:
             return []
+        status = Path(f"/proc/{process.pid}/status").read_text("ascii")
+        caught = int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16)
     time.sleep(chance.uniform(0, chance.choice([0.01, 0.2])))
     numbers = [chance.choice([signal.SIGINT, signal.SIGTERM]) for _ in range(chance.randint(1, 8))]
     for number in numbers:
@@ -448,7 +420,7 @@ def storm(process: subprocess.Popen, chance: random.Random) -> list[int]:
     return numbers
 
 
-# --- servers that many tests share ----------------------------------------------------------------
+# --- servers and certificates that many tests share -----------------------------------------------
 
 
 @pytest.fixture
@@ -466,9 +438,6 @@ def lab(run_tool: Callable[..., Result], authority: Authority, tmp_path: Path) -
         yield made
 
 
-# --- certificates ---------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """The session's certificate authority."""
@@ -479,9 +448,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def tls(authority: Authority) -> ssl.SSLContext:
     """A server's TLS context, HTTP/1.1 alone, with a certificate of the authority for `DEFAULT_NAMES`."""
     return authority.context(common_name="localhost")
-
-
-# --- programs that many tests share ---------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")

@@ -75,23 +75,6 @@ def test_the_method_after_a_redirect_and_a_body_repeated_or_dropped_with_its_fie
         assert second.values("X-Kept") == ["yes"]
 
 
-@pytest.mark.parametrize(
-    ("location", "target"),
-    [
-        ("end", "/a/b/end"),
-        ("  /end#part  ", "/end"),
-        ("/a b/gr\xc3\xbcn/%2F", "/a%20b/gr%C3%BCn/%2F"),
-    ],
-)
-def test_a_location_is_resolved_against_the_url_of_its_step(call_tool, location, target):
-    routes = {"/a/b/start": redirect(location), target: Reply()}
-    with http_server(routes) as server:
-        result, steps = follow(call_tool, server, path="/a/b/start?q=1")
-        assert steps[-1]["url"] == result.json()["summary"]["final_url"] == server.url(target)
-    assert result.code == 0
-    assert [request.target for request in server.requests] == ["/a/b/start?q=1", target]
-
-
 # --- what is not sent on --------------------------------------------------------------------------
 
 SECRETS = ["Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token", "X-OTHER-TOKEN"]
@@ -125,18 +108,6 @@ def test_a_secret_that_was_dropped_does_not_come_back(call_tool):
         assert (back.values("Authorization"), back.values("Host")) == ([], [first.authority])
 
 
-def test_another_name_for_the_same_address_is_another_origin(call_tool):
-    routes = {"/start": lambda request: redirect(server.url("/end", host="b.test")), "/end": Reply()}
-    with http_server(routes) as server:
-        options = [word for name in "ab" for word in ("--resolve", f"{name}.test:{server.port}:127.0.0.1")]
-        url = server.url("/start", host="a.test")
-        result = call_tool("-L", "--compact", *options, "-H", "Cookie: hunter2", url)
-        assert result.code == 0, result.err
-        first, second = server.requests
-        assert (first.values("Cookie"), second.values("Cookie")) == (["hunter2"], [])
-        assert second.values("Host") == [f"b.test:{server.port}"]
-
-
 def test_a_redirect_that_forgets_tls_is_explained(call_tool, tls):
     note = "the redirect leads from https to http on the same port: the server does not know that"
     for place, told in (
@@ -153,17 +124,6 @@ def setting(location, *cookies):
     return redirect(location)._replace(
         headers=[("Location", location), *(("Set-Cookie", c) for c in cookies)]
     )
-
-
-def test_a_page_that_asks_for_its_own_cookie_is_reached(call_tool):
-    def start(request):
-        return Reply(body=b"page") if request.values("Cookie") else setting("/start", "seen=hunter2; Path=/")
-
-    with http_server({"/start": start}) as server:
-        result, steps = follow(call_tool, server)
-    assert (result.code, [step["response"]["status"] for step in steps]) == (0, [302, 200])
-    assert {"name": "Cookie", "value": "***"} in steps[1]["request"]["headers"]
-    assert "hunter2" not in result.out + result.err and "a loop" not in result.out + result.err
 
 
 LONG = "x" * 4096
@@ -208,21 +168,6 @@ def test_the_cookies_that_a_step_sets_go_back_in_place_of_those_that_were_given(
         first, second = server.requests
     assert first.values("Cookie") == [given[1].removeprefix("Cookie: ")] if given else [[]]
     assert second.values("Cookie") == sent
-
-
-def test_a_login_page_replaces_and_removes_what_was_given_until_the_end_of_the_chain(call_tool):
-    routes = {
-        "/start": setting("/login", "session=; Max-Age=0"),
-        "/login": setting("/home", "session=new; Path=/login"),
-        "/home": redirect("/end"),
-        "/end": Reply(),
-    }
-    with http_server(routes) as server:
-        for _ in range(2):  # each chain begins anew
-            assert follow(call_tool, server, "-b", "session=old; lang=en")[0].code == 0
-        sent = [request.values("Cookie") for request in server.requests]
-    after = ["lang=en; session=new"]
-    assert sent == [["session=old; lang=en"], ["lang=en"], after, after] * 2
 
 
 def test_a_cookie_goes_to_the_hosts_of_its_domain_and_over_tls_where_it_says_so(call_tool, tls):

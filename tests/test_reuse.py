@@ -215,18 +215,6 @@ def test_what_ends_an_idle_connection_makes_a_new_one_and_no_failure(authority, 
     assert len(told) == 2 and len(requests) == len(ends), "nothing was sent twice"
 
 
-def test_who_ended_an_idle_way_through_a_proxy_is_not_known():
-    def talk(peer, number):
-        peer.send(MOVED.format(url))
-        peer.end()
-        happened()
-
-    with elsewhere() as (url, happened), scripted(Counting(talk)) as proxy:
-        env = {"http_proxy": proxy.url(""), "no_proxy": "127.0.0.1"}
-        steps = runs_of(here(*AGAIN, "2", "-fL", "http://a.test/", env=env))
-    assert reasons(steps)[1].startswith("the connection was closed, or it broke, within 0.")
-
-
 def test_tickets_without_end_end_an_idle_connection(authority, tls, tmp_path):
     tls.keylog_filename, tls.num_tickets = str(tmp_path / "keys"), 0
     ends = [lambda peer: send_raw(session_tickets(tmp_path / "keys", 5000, 1))(peer), lambda peer: None]
@@ -358,14 +346,6 @@ def framed(authority, count, *options, code=0, **script):
     with conversing(authority, frames) as server:
         words = ("--cacert", authority.file, *AGAIN, str(count), *options, server.url())
         return runs_of(here(*words), code), frames.asked
-
-
-@h2
-def test_runs_share_a_connection_stream_by_stream(authority):
-    limits = ((WINDOW_SIZE, 1 << 20), (MAX_STREAMS, 1))
-    steps, asked = framed(authority, 3, "-d", "x" * 60_000, settings=limits)
-    assert warmth(steps) == [False, True, True]
-    assert asked == [(0, 1), (0, 3), (0, 5)]
 
 
 SAID = [  # what is sent while the connection is idle, and the reason of a new one; none where it is kept
