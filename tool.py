@@ -8370,7 +8370,7 @@ def spent_row(step: Step) -> Iterator[Row]:
 
 def cause_row(finding: Finding, often: str = "") -> Row:
     """Show a finding and what it cost; of a series, how `often` it came too."""
-    parts = [finding.phase, often or time_text(finding.cost_us, 2)]
+    parts = [finding.phase, often or length_text(finding.cost_us)]
     return "Cause", (Span(", ".join(filter(None, parts)) + ": ", "strong"), Span(finding.text))
 
 
