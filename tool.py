@@ -2338,7 +2338,7 @@ def read_request(args: SimpleNamespace, seconds: float, headers: tuple[Header, .
     if args.request is not None:
         method = args.request
     if not method.isascii() or method.upper() not in METHODS:
-        raise UsageError(f"method '{method}' is not one of {', '.join(METHODS)}")
+        raise UsageError(f"-X '{method}': expected one of {', '.join(METHODS)}")
     request = Request(method.upper(), url, headers, body, content_type)
     size = len(request.data)
     if any(parse_digits(value) != size for value in values_of(headers, "content-length")):
@@ -7394,12 +7394,10 @@ def not_judged_texts(verdict: Verdict, report: Report) -> Iterator[str]:
 
 def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
     """Say by how much each budget was exceeded, where, and in which run most, or why it was not judged."""
-    beside = BEFORE if report.options.baseline else "the other side"
     for each in verdict.violations:
         text = f"{each.key}: {round(each.actual or 0, 3)}ms > {plain_number(each.threshold)}ms"
         text += f" (+{round(each.excess, 3)}ms)"
         text += f" at {each.variant}" if each.variant else ""
-        text += f", {beside}: {round(each.baseline, 3)}ms" if each.allowance else ""
         yield text + (f", worst in run {each.run}" if each.run and not report.only_run else "")
     yield from not_judged_texts(verdict, report)
     end = verdict.certificate
@@ -7531,14 +7529,9 @@ def response_document(step: Step) -> dict[str, Any] | None:
 
 
 def finding_document(finding: Finding) -> dict[str, Any]:
-    return {
-        "id": finding.id,
-        "phase": finding.phase,
-        "cost_ms": finding.cost_us / 1000,
-        "certainty": finding.certainty,
-        "owner": finding.owner,
-        "text": finding.text,
-    }
+    document = finding._asdict()
+    document["cost_ms"] = document.pop("cost_us") / 1000
+    return document
 
 
 def step_document(step: Step) -> dict[str, Any]:
