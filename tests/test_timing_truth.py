@@ -15,7 +15,7 @@ import pytest
 
 from checks import EDGE, check_document, exact, parse_compact
 from conftest import PATIENCE
-from inside import only_step, tool
+from inside import only_step
 from laboratory import on_a_path
 from paths import Rule, first
 from relays import halving_relay
@@ -135,14 +135,6 @@ def test_the_lines_and_the_json_of_one_run_agree(run_tool, tmp_path, path):
 
 
 # --- between an answer and the request that it lets go ---------------------------------------------
-
-
-def test_a_program_that_wakes_up_late_does_not_blame_the_server():
-    """The wait starts with the request: it bears half of a usual wake-up, however late this one was."""
-    answered = 10**15
-    for late_ns in (0, 1, 60_000, 150_000, 4_000_000, 90_000_000):
-        starts = tool.start_of_wait(answered, answered + late_ns)
-        assert answered <= starts <= answered + late_ns <= starts + 50_000
 
 
 @pytest.mark.needs("linux")

@@ -59,22 +59,20 @@ def openssl_demanding(folder, settings):
 # --- versions and ciphers -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("version", "shown", "options"), [("TLSv1_2", "TLS 1.2", ()), ("TLSv1_3", "TLS 1.3", ("-k",))]
-)
-def test_the_version_that_was_agreed_on_is_reported(authority, version, shown, options):
-    network = only_step(visit(authority, limited(authority, version), *options))["network"]
-    assert network["tls_version"] == shown and re.match("TLS_|ECDHE-", network["tls_cipher"])
-    assert (network["tls_verified"], network["tls_custom_ca"]) == (not options, not options)
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_old_versions_are_refused_and_k_allows_them(authority):
-    context = limited(authority, "TLSv1_1")
-    error = failure(visit(authority, context), "tls", "tls")["error"]
-    assert "version" in error["message"] and "-k" in error["hint"]
-    network = only_step(visit(authority, context, "-k"))["network"]
-    assert network["tls_version"] == "TLS 1.1" and network["cert_sans"]
+@pytest.mark.parametrize("version", ["TLSv1_1", "TLSv1_2", "TLSv1_3"])
+def test_old_versions_are_refused_and_k_allows_them(authority, version):
+    context = limited(authority, version)
+    for options in ((), ("-k",)):
+        result = visit(authority, context, *options)
+        if version == "TLSv1_1" and not options:
+            error = failure(result, "tls", "tls")["error"]
+            assert "version" in error["message"] and "-k" in error["hint"]
+            continue
+        network = only_step(result)["network"]
+        assert network["tls_version"] == version.replace("TLSv", "TLS ").replace("_", ".")
+        assert re.match("TLS_|ECDHE-", network["tls_cipher"]) and network["cert_sans"]
+        assert (network["tls_verified"], network["tls_custom_ca"]) == (not options, not options)
 
 
 @pytest.mark.skipif(ssl.OPENSSL_VERSION_INFO < (3,), reason="OpenSSL 1.1.1 allows it by itself")
