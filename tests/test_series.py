@@ -28,9 +28,8 @@ from checks import (
 )
 from conftest import PATIENCE
 from inside import here, tool
-from laboratory import by_id
-from paths import first, going_first
-from screens import TERMINAL, Screen, cells, lines_of
+from paths import first
+from screens import cells, lines_of
 from servers import Failing, Holding, Reply, dns_server, every, http_server, redirect, refused_port, scripted
 
 SUMMARY_KEYS = [
@@ -104,19 +103,6 @@ def test_a_status_line_on_stderr_says_how_far_it_is_and_leaves_nothing(run_tool)
     assert "1 failed" in texts
     assert drawn[-1] == "", "it is still there at the end"
     assert not {"\x1b", "\r"} & set(result.out)
-
-
-def test_the_status_line_of_a_slow_run_has_its_number_and_its_time(start_tool):
-    """The third run waits until that is shown."""
-
-    def answer(_):
-        shown = len(server.requests) != 3 or screen.shows(r"\r[^\r\n]*3 of 4, [1-9]\.\d of 20 s")
-        return Reply(200 if shown else 404)
-
-    with Screen(60) as screen, http_server({"/": answer}) as server:
-        process = start_tool("-f", "--count", "4", *QUICK, server.url(), stderr=screen.slave, env=TERMINAL)
-        process.communicate(timeout=2 * PATIENCE)
-    assert process.returncode == 0, screen.text
 
 
 # --- the waterfall --------------------------------------------------------------------------------
@@ -367,22 +353,6 @@ def test_what_slow_runs_and_error_pages_have_in_common_is_told_and_when_they_cam
     assert re.search("Bad runs 9 of 33 runs: .* all 9 have x-backend: d, none of the 24 others", words)
     assert result.out.isascii()
     assert re.search(r"^  Over time +\d+ ms [.:=*#@+-]{24} \d+ ms$", result.out, re.M)
-
-
-@pytest.mark.parametrize("waits", [(0.12, 0.4, 0.13, 0.14, 0.12), (0, 0.3, 0)], ids=["several", "one"])
-def test_a_cause_of_a_series_has_its_runs_the_median_and_the_worst(call_tool, tmp_path, waits):
-    replies = iter([Reply(wait=wait) for wait in waits])
-    path = tmp_path / "out.json"
-    with http_server({"/": lambda _: next(replies)}) as server, going_first():
-        words = ("--count", len(waits), "--interval", "0", "--json", path, server.url())
-        result = call_tool(*words)
-    runs = [by_id(run["steps"][0]).get("server") for run in result.json(path)["runs"]]
-    slow = sorted(found["cost_ms"] for found in runs if found)
-    median = slow[(len(slow) - 1) // 2]
-    often = f"in {len(slow)} of {len(waits)} runs, median {median:.0f}, at most {slow[-1]:.0f} ms"
-    if len(slow) == 1:
-        often = f"in run 2 of 3, {slow[0]:.0f} ms"
-    assert f"Cause wait, {often}: the server, or what is behind it, took " in flat(result.out)
 
 
 def weight(value, seen):

@@ -228,7 +228,7 @@ def test_of_slow_runs_it_is_told_who_took_longer():
     first, when, why, cause = told_of(plain)
     assert first == "10 of 30 runs, median 60 ms, the others 20: run 1, 4, 7, 10, 13, 16, 19, 22, …"
     assert (when, why) == ("every 3 runs, 3.0 s apart", "40 ms more server")
-    assert cause.endswith(": always")
+    assert cause == "wait, in 30 of 30 runs, median 9.0 ms: always"
     page = sample(31, 330_000, status=503)._replace(findings=(common,))
     assert told_of([*plain, page]) == told_of(plain), "the times are of good runs, and so are the causes"
 
@@ -240,7 +240,8 @@ def test_what_costs_most_in_all_is_told_first():
         usual._replace(phase=phase, cost_us=300_000, text="once") for phase in tool.PHASES if phase != "wait"
     ]
     samples = [each._replace(findings=(usual, *once[run : run + 1])) for run, each in enumerate(samples)]
-    assert [text.rpartition(": ")[2] for text in told_of(samples)[2:]] == ["always", "once", "once"]
+    causes = ["wait, in 30 of 30 runs, median 15 ms: always", "dns, in run 1 of 30, 300 ms: once"]
+    assert told_of(samples)[2:] == [*causes, "connect, in run 2 of 30, 300 ms: once"]
 
 
 def test_of_slow_runs_the_median_is_told_and_the_most_where_that_is_far_off():

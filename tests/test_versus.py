@@ -10,12 +10,11 @@ import re
 import shlex
 import signal
 import ssl
-import statistics
 import threading
 
 import pytest
 
-from checks import EDGE, check_usage_error, exact, flat, parse_compact
+from checks import EDGE, check_usage_error, flat, parse_compact
 from conftest import PATIENCE
 from inside import tool
 from laboratory import on_a_path
@@ -301,19 +300,6 @@ def test_each_side_shows_its_own_client_certificate_and_another_origin_gets_none
     assert dict(seen) == {"/a": "one", "/b": "one", "/c": None, "/d": "two"}
 
 
-def test_kept_connections_are_each_sides_own(measure):
-    def script(peer):
-        while request := peer.read_request():
-            asked.add((request.target, peer.number))
-            peer.send(OK)
-
-    asked = set()
-    with scripted(script) as server:
-        _, document = measure("--reuse", "--count", 3, server.url("/a"), sides=[server.url("/b")])
-    assert len(asked) == server.accepted == 2
-    assert [run["steps"][0]["network"]["reused"] for run in document["runs"]] == [False] * 2 + [True] * 4
-
-
 # --- ways -----------------------------------------------------------------------------------------
 
 
@@ -375,11 +361,9 @@ def test_an_error_page_is_other_work(measure):
         both, export = measure("--count", 6, server.url("/bad"), "--vs", "-L")
     assert differences(export)["B"]["verdict"] == "too_few"
     assert "Not compared: B has no good answer" in flat(both.out)
-    found = differences(document)["B"]
-    assert found["verdict"] == "unlike" and found["n"] == 6 and found["total_ms"]["ci95_ms"]
-    told = flat(result.out)
-    assert "B answers 503, A 200: the times are of different work" in told
-    assert "B: no answer was good, so the statistics are of all answers" in told
+    assert (differences(document)["B"]["verdict"], differences(document)["B"]["n"]) == ("unlike", 6)
+    assert "B answers 503, A 200: the times are of different work" in flat(result.out)
+    assert "B: no answer was good, so the statistics are of all answers" in flat(result.out)
 
 
 def test_only_rounds_that_are_good_on_both_sides_count_and_the_others_are_told(measure):
@@ -388,18 +372,6 @@ def test_only_rounds_that_are_good_on_both_sides_count_and_the_others_are_told(m
         words = ("--count", 20, server.url(), "--vs", server.url("/flap"), "--vs", "-L")
         result, document = measure(*words)
     assert [differences(document)[side]["n"] for side in "BC"] == [10, 20]
-    own, other = (
-        {
-            run["round"]: exact(run["steps"][0]["timing"]["total_ms"])
-            for run in document["runs"]
-            if run["side"] == side and run["summary"]["final_status"] == 200
-        }
-        for side in "BA"
-    )
-    apart = sorted(own[turn] - other[turn] for turn in own)
-    found = differences(document)["B"]["total_ms"]
-    assert abs(exact(found["median_ms"]) - statistics.median(apart)) <= exact(0.0005)
-    assert [exact(end) for end in found["ci95_ms"]] == [apart[1], apart[-2]], "of ten, beside another rival"
     told = flat(result.out)
     assert "Bad runs B: 10 of 20 rounds: round " in told and told.count("Bad runs ") == 1
 
@@ -434,12 +406,10 @@ def test_a_budget_holds_for_each_side(measure, authority, tls):
 
 
 def test_every_export_names_the_side(call_tool, tmp_path):
-    har, metrics, traces = (tmp_path / name for name in ("har", "prom", "traces"))
+    metrics, traces = (tmp_path / name for name in ("prom", "traces"))
     with http_server() as server, http_server() as other:
-        words = ("--har", har, "--prometheus", metrics, "--otlp", traces, "--count", 2, server.url("/a"))
+        words = ("--prometheus", metrics, "--otlp", traces, "--count", 2, server.url("/a"))
         assert call_tool(*words, "--vs", other.url("/b?c")).code == 0
-    log = json.loads(har.read_text())["log"]
-    assert [each["request"]["url"] for each in log["entries"]] == [page["title"] for page in log["pages"]]
     elapsed = re.findall(r"^httphases_elapsed_seconds\{(.*)\}", metrics.read_text(), re.MULTILINE)
     assert elapsed == [f'target="{server.url("/a")}",side="A"', f'target="{other.url("/b")}",side="B"']
     named = re.findall(r'"httphases\.(side|target)", *"value": *\{"stringValue": *"(\w)"', traces.read_text())
@@ -491,39 +461,21 @@ def test_a_relative_budget_has_three_ends_by_where_its_interval_lies(own, other,
         assert judgement.enough == pytest.approx(6 * (2.5 / 2.499) ** 2)
 
 
-def test_the_outcome_of_a_gate_is_in_panel_lines_and_json(measure, server):
-    words = ("--count", 20, "--slo", "total=+90000", server.url(), "--vs", "")
-    drawn, document = measure(*words)
-    lines, _ = measure(*words, "--metrics-only")
-    slo, [found] = document["summary"]["slo"], document["comparisons"]
-    assert (slo["pass"], slo["violations"], slo["not_judged"]) == (True, [], [])
-    told = r"SLO: pass .*total at B: \S+ ms \((\S+) to (\S+) ms\), allowed \+90000 ms"
-    ends = [float(end.replace("−", "-")) for end in re.search(told, flat(drawn.out)).groups()]
-    assert ends == pytest.approx(found["total_ms"]["ci95_ms"], abs=0.51)
-    assert all(line.endswith(" slo=pass") for line in lines.out.splitlines()[-2:])
-
-
-def test_what_cannot_be_told_yet_is_undecided_with_the_number_of_rounds_that_would_tell(measure):
+def test_a_gate_that_cannot_tell_yet_is_undecided_with_the_number_of_rounds_that_would_tell(measure):
     """B is 60 ms faster and slower in turn."""
     waits = [Reply(), Reply(wait=0.06)]
     with http_server({"/a": every(*waits), "/b": every(*waits[::-1])}) as server:
-        words = (
-            "--count",
-            8,
-            "--slo",
-            "total=+30,connect=+90000",
-            server.url("/a"),
-            "--vs",
-            server.url("/b"),
-        )
+        sides = (server.url("/a"), "--vs", server.url("/b"))
+        words = ("--count", 8, "--slo", "total=+30,connect=+90000", *sides)
         drawn, document = measure(*words)
         lines, _ = measure(*words, "--metrics-only")
         strict, _ = measure(*words, "--slo", "wait=0.001", code=4)
-    slo = document["summary"]["slo"]
-    assert (slo["pass"], slo["undecided"], slo["violations"]) == (True, ["total"], [])
-    told = r"\? SLO: pass \(total undecided\) .* \? total at B: .\d+\.\d ms \(−\S+ to \+\S+ ms\), "
-    told += r"allowed \+30\.?0? ms: cannot tell yet; about \d+ rounds would"
-    assert re.search(told, flat(drawn.out)) and "connect at B: +" in drawn.out.replace("−", "+")
+    slo, [found] = document["summary"]["slo"], document["comparisons"]
+    assert (slo["pass"], slo["undecided"], slo["violations"], slo["not_judged"]) == (True, ["total"], [], [])
+    told = r"\? SLO: pass \(total undecided\) .* connect at B: \S+ ms .*, allowed \+90000 ms \? total at B: "
+    told += r"\S+ ms \((\S+) to (\S+) ms\), allowed \+30 ms: cannot tell yet; about \d+ rounds would"
+    ends = [float(end.replace("−", "-")) for end in re.search(told, flat(drawn.out)).groups()]
+    assert ends == pytest.approx(found["total_ms"]["ci95_ms"], abs=0.06)
     assert [" undecided=total slo=pass" in line for line in lines.out.splitlines()[-2:]] == [False, True]
     assert "✗ SLO: fail" in strict.out and "? total at B: " in flat(strict.out)
 
