@@ -7485,10 +7485,7 @@ def network_document(step: Step) -> dict[str, Any]:
         "unix_socket": route.unix_socket,
         "local_ip": network.local_ip,
         "addresses": list(network.addresses),
-        "attempts": [
-            {"ip": attempt.ip, "duration_ms": attempt.duration_us / 1000, "error": attempt.error}
-            for attempt in network.attempts
-        ],
+        "attempts": [{"ip": ip, "duration_ms": us / 1000, "error": why} for ip, us, why in network.attempts],
         "http_version": step.response and step.response.http_version,
         "alpn": tls.alpn,
         "tls_version": tls.version and tls.version.replace("v", " "),
@@ -7806,11 +7803,7 @@ def har_response(step: Step) -> dict[str, Any]:
         "httpVersion": response.http_version,
         "cookies": cookie_list(response.headers, "set-cookie"),
         "headers": header_list(response.headers),
-        "content": {
-            "size": step.body_bytes,
-            "mimeType": response.get("content-type") or "x-unknown",
-            "comment": "the body is not recorded",
-        },
+        "content": {"size": step.body_bytes, "mimeType": response.get("content-type") or "x-unknown"},
         "redirectURL": response.get("location") or "",
         "headersSize": -1,
         "bodySize": step.body_bytes,
@@ -7914,8 +7907,10 @@ FAMILIES = {  # name and HELP, which is the same in all files: Prometheus compla
 Gauge = tuple[str, dict[str, str], "float | None"]  # family, labels, value
 
 
-def end_of(step: Step) -> datetime.datetime:
-    return step.started_at + datetime.timedelta(microseconds=step.timing.total)
+def bounds_of(step: Step) -> tuple[int, int]:
+    """Return when a step began and ended, in ns since 1970."""
+    begin = round(step.started_at.timestamp() * 1e6) * 1000
+    return begin, begin + step.timing.total * 1000
 
 
 def variant_labels(variant: str | None) -> dict[str, str]:
@@ -7970,13 +7965,13 @@ def chain_gauges(report: Report) -> Iterator[Gauge]:
     """Give the gauges of whole chains, by variant."""
     for variant, whole in report.chains.items():
         labels, verdict = variant_labels(variant), report.verdicts.get(variant)
-        last = report.by_variant[variant][-1].steps[-1]
+        _, end = bounds_of(report.by_variant[variant][-1].steps[-1])
         yield "success", labels, int(not (whole.failed or whole.bad_status))
         for kind, count in whole.errors.items():
             yield "error", {**labels, "kind": kind}, count
         yield "elapsed_seconds", labels, in_seconds(whole.stat("total"))
         yield "slo_pass", labels, verdict and int(verdict.passed)
-        yield "last_run_timestamp_seconds", labels, end_of(last).timestamp()
+        yield "last_run_timestamp_seconds", labels, end / 1e9
         if report.only_run is None:
             yield "runs", labels, whole.runs
             yield "runs_failed", labels, whole.failed
@@ -8013,10 +8008,6 @@ def exposition(report: Report) -> Iterator[bytes]:
 #      Names are those of OpenTelemetry's semantic conventions; own ones begin with httphases.
 INTERNAL, CLIENT = 1, 3  # SpanKind
 STATUS_ERROR = 2  # StatusCode
-
-
-def unix_nano(moment: datetime.datetime) -> int:
-    return round(moment.timestamp() * 1e6) * 1000
 
 
 def any_value(value: object) -> dict[str, Any]:
@@ -8083,7 +8074,7 @@ def span_document(
 
 def step_spans(step: Step, run: Run, parent: str, secrets: Secrets) -> Iterator[dict[str, Any]]:
     """Give the span of a step, and of each of its phases that took place."""
-    begin, failed = unix_nano(step.started_at), step.error and step.error.phase
+    failed, (begin, end) = step.error and step.error.phase, bounds_of(step)
     # Without the query of a URL, and what stands behind it: a quote may be part of the query.
     told = secrets.mask(step.error.message if step.error else "")
     message, query, _ = whole_characters(told).partition("?")
@@ -8091,7 +8082,7 @@ def step_spans(step: Step, run: Run, parent: str, secrets: Secrets) -> Iterator[
     yield span_document(
         run,
         step.request.method,
-        (begin, unix_nano(end_of(step))),
+        (begin, end),
         error_type(step) is not None,
         message,
         spanId=step.span_id,
@@ -8109,14 +8100,15 @@ def step_spans(step: Step, run: Run, parent: str, secrets: Secrets) -> Iterator[
 
 def run_spans(run: Run, secrets: Secrets) -> Iterator[dict[str, Any]]:
     """Give the trace of a run: the span of the chain, then those of its steps."""
-    whole = unix_nano(run.steps[0].started_at), max(unix_nano(end_of(step)) for step in run.steps)
+    begins, ends = zip(*map(bounds_of, run.steps))
     attributes = {
         "httphases.run_number": run.turn.number,
         **{f"httphases.{name}": value for name, value in variant_fields(run.turn.variant).items()},
         "httphases.slo_pass": run.verdict and run.verdict.passed,
     }
     failed = not run.steps[-1].good  # no other step can fail
-    root = span_document(run, "httphases", whole, failed, attributes=attribute_list(attributes))
+    bounds = begins[0], max(ends)
+    root = span_document(run, "httphases", bounds, failed, attributes=attribute_list(attributes))
     yield root
     for step in run.steps:
         yield from step_spans(step, run, root["spanId"], secrets)
