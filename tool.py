@@ -9117,11 +9117,11 @@ class StatusLine:
             self.stream, self._shown = None, False
 
 
-def say(message: str, secrets: Secrets = NO_SECRETS, speaker: str = "httphases: ") -> None:
+def say(message: str, secrets: Secrets = NO_SECRETS) -> None:
     """Print one line on stderr, if it is still open."""
     try:
         if sys.stderr is not None:  # print(file=None) would mean stdout
-            print(speaker + visible(secrets.mask(message)), file=sys.stderr, flush=True)
+            print("httphases: " + visible(secrets.mask(message)), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         pass
 
@@ -9274,21 +9274,16 @@ class LiveReport:
             raise Stopped
 
     def tell(self, run: Run, events: Sequence[SeriesEvent]) -> None:
-        """Say why a run failed. Of a series print its lines, and on a terminal what has changed with it."""
+        """Say why a run failed. Of a series print its lines, and for people what has changed with it."""
         self.status.clear()
         self._say_errors(run)
-        if self._options.series.single or self._silent:
+        if self._options.series.single:
             return
-        changes = list(map(change_text, events))
-        if self._options.style == "waterfall":
-            self._print_lines(changes if self._report.told else ())
-        else:
-            self._print_lines(run_lines(run, self._options))
-        if self._options.style == "compact":
-            self._print_lines(changes)
-        elif self._options.style == "metrics" and sys.stderr and sys.stderr.isatty():
-            for line in changes:
-                say(line, self._options.secrets, "")
+        style = self._options.style
+        lines = [] if style == "waterfall" else run_lines(run, self._options)
+        if style == "compact" or (style == "waterfall" and self._report.told):
+            lines += map(change_text, events)
+        self._print(lambda: self._stream.write(lines_text(lines, self._options)))
 
     def _say_errors(self, run: Run) -> None:
         """Say on stderr why steps failed, where nobody reads it in a report that is drawn."""
@@ -9301,9 +9296,6 @@ class LiveReport:
                 title = title.replace("Run", "run").replace("Step", "step")
                 why = f"{step.error.message.rstrip('.')}. {step.error.hint}"
                 say(f"error: {title}: {why}", self._options.secrets)
-
-    def _print_lines(self, lines: Iterable[str]) -> None:
-        self._print(lambda: self._stream.write(lines_text(lines, self._options)))
 
     def _print(self, write: Callable[[], object]) -> None:
         """Write to the report, as long as that works and somebody reads it."""

@@ -33,9 +33,8 @@ def site():
 
 
 VIOLATED = ["--slo", "total=0.001"]
-UNWRITABLE = ["--json", "/nowhere/at/all.json"]
+UNWRITABLE = ["--har", "/nowhere/at/all.json"]
 FULL_ERR = ["sh", "-c", '"$@" 2>/dev/full', "sh"]
-FULL = ["--json", "/dev/full"]
 
 
 def test_with_fail_a_status_from_400_on_is_22_and_the_final_response_counts(call_tool, site):
@@ -47,19 +46,25 @@ def test_with_fail_a_status_from_400_on_is_22_and_the_final_response_counts(call
 @pytest.mark.parametrize(
     ("path", "options", "code"),
     [
+        ("/", [], 0),
         ("/loop", ["-L", *UNWRITABLE, "--fail", *VIOLATED], 47),
         ("/cut", ["-f", *VIOLATED, "-m", "1"], 75),
         ("/to-nothing", ["-L", *UNWRITABLE, "--fail", *VIOLATED], 75),
-        ("/404", ["--fail", *FULL, *VIOLATED], 73),
+        ("/404", ["--fail", "--har", "/dev/full", *VIOLATED], 73),
         ("/404", ["--fail", *VIOLATED], 22),
         ("/404", VIOLATED, 4),
         ("/404", ["--fail", *UNWRITABLE, "--slo", "x=1"], 64),
     ],
 )
-def test_of_several_conditions_the_first_in_order_decides(call_tool, site, path, options, code):
-    result = call_tool("--compact", *options, site.url(path))
+def test_of_several_conditions_the_first_in_order_decides_and_what_was_measured_is_exported(
+    call_tool, site, path, options, code, tmp_path
+):
+    result = call_tool("--compact", "--json", tmp_path / "out", *options, site.url(path))
     said = result.err  # what it says of each condition is proved elsewhere
     assert result.code == code, said
+    assert (tmp_path / "out").exists() == (code != 64)
+    if code != 64:
+        assert result.json(tmp_path / "out")["summary"]["errors"] == (code == 75)
 
 
 def test_an_internal_error_is_one_line_and_70(run_tool, server, tmp_path):
