@@ -2952,7 +2952,7 @@ def parse_certificate(der: bytes) -> Certificate:
             path_length=int.from_bytes(basic[2], "big") if 2 in basic else None,
             constraints=constraints_text(extensions.get(CONSTRAINED, EMPTY)),
         )
-    except (ValueError, IndexError):
+    except (ValueError, LookupError):
         return NO_CERTIFICATE._replace(sha256=digest)
 
 
@@ -3142,7 +3142,7 @@ TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> wha
     "unrecognized_name": ("the server does not know this name", "Check the host name, and its virtual host."),
     "internal_error": (
         "the server broke off with an error of its own",
-        "Look at the server's log; some servers do this for a name that they do not serve.",
+        "It may not serve this name: see its log.",
     ),
     "no_application_protocol": ("the server refused our ALPN", "Check the port, or ask with --http1.1."),
     # What to try here depends on what became of the client certificate.
@@ -3157,10 +3157,8 @@ TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> wha
 }
 CLIENT_CERT_HINTS = {  # by `TlsFailure.client_cert`
     None: "Give a client certificate with --cert PATH, and its key with --key PATH if that is apart.",
-    True: "Check the certificate given with --cert: its expiry, and whether the server trusts its CA; "
-    "certificates between the two go into the same file, below its own.",
-    False: "A certificate of --cert goes to the first URL's origin alone, never to a proxy, and only if the "
-    "server asks for one with a key of that kind.",
+    True: "Does the server trust the CA of --cert? Certificates between the two go into its file, below it.",
+    False: "--cert goes to the first URL's origin, never to a proxy, and if its kind of key is asked for.",
 }
 # OpenSSL's verdicts on a chain are numbers: X509_V_ERR_*.
 WRONG_SIGNATURE, NOT_VALID_YET, EXPIRED, SELF_SIGNED, PATH_LENGTH = 7, 9, 10, 18, 25
@@ -3309,13 +3307,10 @@ def name_error(failure: TlsFailure) -> tuple[str, str]:
     (host, port), certificate, options = failure.place, failure.certificate, failure.options
     shown = foreign(list_first(certificate.names or (certificate.common_name or "no legible name",), 5))
     if is_for(certificate, host):
-        message = f"the certificate has {shown} as its common name alone, and only subjectAltName counts"
-        if certificate.names and is_ip(host):
-            message = f"the certificate has {shown} as a DNS name, not as an IP address"
-        elif certificate.names:
-            rule = "a * stands for letters, digits and hyphens alone, before two labels or more"
-            message = f"the certificate has {shown}, where {rule}"
-        return message, f"Give the server a certificate with {host} in its subjectAltName."
+        where = "as a DNS name" if certificate.names else "as its common name alone"
+        message = f"the certificate has {shown} {where}, which does not count for {host}"
+        rule = "a * stands for letters, digits and hyphens before two labels or more"
+        return message, f"Give the server a certificate with {host} in its subjectAltName; {rule}."
     who = "it" if failure.proxy else "the server"
     message = f"{who} has no certificate for {host}: it answered with its default, for {shown}"
     if failure.code not in OTHER_NAME:
