@@ -793,7 +793,6 @@ class Counters(NamedTuple):
     disorder: int | None  # segments that came out of order
     busy_us: int | None  # in which something was sent or to be sent, and not acknowledged
     limited_us: int | None  # of that, in which the other side's window kept data here
-    rate: int | None  # bytes a second at which the newest of what was sent arrived there
 
     def since(self, earlier: Counters | None, name: str) -> int:
         """Return by how much a count grew since an earlier instant, 0 where no kernel tells, or it fell."""
@@ -837,7 +836,6 @@ class Evidence(NamedTuple):
     early_us: int = 0  # before the first byte, in which later parts of the answer were here already
     pauses: Pauses = Pauses()
     held_us: int = 0  # in which an upload had data while the other side's window of HTTP/2 was used up
-    shut: bool | None = None  # the other side closed its window of TCP on what was under way; None: unknown
     is_alive: bool | None = None  # of a silent connection: its other end still acknowledges; None: unknown
     resolver: Resolver | None = None  # only of a long lookup
     canonical_name: str | None = None  # the name that a resolver found the addresses under
@@ -2548,9 +2546,8 @@ def read_tcp_info(connection: socket.socket | None) -> bytes:
         return b""
 
 
-# Offsets in it: of tcpi_unacked, tcpi_rcv_ooopack (segments); tcpi_bytes_received, tcpi_snd_wnd (bytes);
-# tcpi_min_rtt (us). The newest of them came with Linux 5.4.
-UNACKNOWLEDGED, DISORDER, RECEIVED, WINDOW, LEAST_TRIP = 24, 224, 128, 228, 148
+# Offsets in it: of tcpi_rcv_ooopack (segments; from Linux 5.4 on), tcpi_bytes_received, tcpi_min_rtt (us).
+DISORDER, RECEIVED, LEAST_TRIP = 224, 128, 148
 
 
 def counter_at(info: bytes, offset: int, form: str = "@I") -> Any:
@@ -2677,7 +2674,6 @@ class Log:
         self.error: NetworkError | None = None
         self.stopped: int | None = None  # it failed; or all names were looked up, and nothing else was wanted
         self.tcp_info: Mapping[str, bytes] = {}  # by the field of Evidence
-        self.shut: bool | None = None  # see `look`
         self.sockets: list[socket.socket] = []  # all that hops made, to be ended or closed
 
     def note_lookup(self, begun: int, name: str) -> None:
@@ -2720,18 +2716,14 @@ class Log:
         return max(0, waited - late) // 1000
 
     def look(self) -> None:
-        """Note, before an answer, what nothing tells later: that the other side has closed its window on what
-        was under way, which it should not (RFC 9293 section 3.8.6), since its buffer is full, and what comes
-        is dropped there; and that a later part of the answer is here already. This is looked at ten times a
-        second. `shut` stays None where the kernel does not tell.
+        """Note, before an answer, that a later part of it is here already: nothing tells that later. This is
+        looked at ten times a second.
         """
         info = b"" if self.first_byte else read_tcp_info(self.connected.socket)
-        window, sent = counter_at(info, WINDOW), self.tcp_info.get("sent", b"")
-        if window is not None:
-            self.shut = self.shut or (window == 0 and counter_at(info, UNACKNOWLEDGED) > 0)
-        if sent and window is not None and not self.early:
+        sent, disorder = self.tcp_info.get("sent", b""), counter_at(info, DISORDER)
+        if sent and disorder is not None and not self.early:
             in_order = counter_at(info, RECEIVED, "@Q") > counter_at(sent, RECEIVED, "@Q")
-            if not in_order and counter_at(info, DISORDER) > counter_at(sent, DISORDER):
+            if not in_order and disorder > counter_at(sent, DISORDER):
                 self.early = time.perf_counter_ns()
 
     def fail(self, error: NetworkError, at: int) -> None:
@@ -2828,7 +2820,6 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         disorder=counter(DISORDER),
         busy_us=counter(168, "@Q"),  # tcpi_busy_time, tcpi_rwnd_limited (4.10): in ticks of the kernel
         limited_us=counter(176, "@Q"),
-        rate=counter(160, "@Q"),  # tcpi_delivery_rate (4.9)
     )
 
 
@@ -5706,7 +5697,6 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
         early_us=max(0, until - history.early) // 1000 if history.early else 0,
         pauses=pauses_of(history, ended, timing.xfer or 0),
         held_us=exchange.held_ns(history.stopped or 0) // 1000 if exchange else 0,
-        shut=history.shut,
         is_alive=ended.heard_us < PROBED_US if ended and is_probed else None,
         resolver=resolver,
         canonical_name=history.canonical_name,
@@ -6476,7 +6466,6 @@ TICK_US = 10_000  # us by which the kernel's count of the time in which somethin
 HELD_BACK_US = 200_000  # us for which a kernel may hold an acknowledgment back (Linux 40 ms, others 200)
 LATE_SHARE = 0.7  # of the time until an acknowledgment: what was sent again was late, if a sample has so much
 QUEUE_TRIPS = 1.5  # by so many times the round trip has grown on a line with a queue
-LINE_SHARE = 0.8  # of the rate at which a request was acknowledged, that its newest part arrived at on a line
 WINDOW_SHARE = 0.1  # of the time of an upload: a window that held it back for less is no cause
 READ_LATE = 10  # times as long as this process waited for a CPU: so much of a body may be late by that
 RESEND_SLACK_US = 60_000  # us by which a lost answer may be later than its time-out and a round trip
@@ -6528,14 +6517,14 @@ def counters_at(evidence: Evidence, phase: str) -> tuple[Counters, Counters]:
     return begun or JUST_CONNECTED, ended or evidence.ended or JUST_CONNECTED
 
 
-def time_outs_us(count: int, first: int = TIME_OUT_US) -> int:
-    """Return how long so many time-outs take, of which each is twice as long as the one before."""
-    return first * ((1 << min(count, 20)) - 1)
+def resent_us(before: Counters, count: int) -> int:
+    """Return how long it takes to send so many segments again: each time-out is twice the one before."""
+    return before.time_out_us * ((1 << min(count, 20)) - 1)
 
 
 def fits_time_out(us: float, trip: int) -> bool:
-    """Tell whether a time may be that of a lost answer: one to three time-outs of Linux, and round trips."""
-    late = (us - count * TIME_OUT_US for count in (1, 2, 3))
+    """Tell whether a time may be that of a lost answer: one time-out of Linux or two, and round trips."""
+    late = (us - count * TIME_OUT_US for count in (1, 2))
     return any(-TICK_US <= each <= RESEND_SLACK_US + 2 * trip for each in late)
 
 
@@ -6648,8 +6637,8 @@ def charge_late(step: Step, bill: Bill, trips: int) -> None:
     beyond, lost = busy - trips * trip, again - known  # what was known there already was late (RFC 2883)
     sample = before.smoothed_rtt_us + 8 * (after.smoothed_rtt_us - before.smoothed_rtt_us)
     if lost > 0 and sample < LATE_SHARE * busy:
-        most = time_outs_us(again, max(TIME_OUT_US, before.time_out_us)) + trip
-        bill.charge("loss!", min(beyond, most), "loss", f"{plural(lost, 'segment')} {RESENT}")
+        most = min(beyond, resent_us(before, again) + trip)
+        bill.charge("loss!", most, "loss", f"{plural(lost, 'segment')} {RESENT}")
         return
     owners, why = "path", ""
     if again and fits_time_out(beyond, trip):  # what was lost may be its acknowledgment
@@ -6678,19 +6667,19 @@ def upload_of(step: Step) -> tuple[int, str, str]:
 
     The other side's window did where it was shut, or ran empty: its program reads no faster, or the line
     behind it does not. While a window of HTTP/2 did, the kernel had nothing to count: then what is known is
-    when the last byte left. A line has a queue, in which round trips grow, and what arrives has its rate.
+    when the last byte left. A line has a queue, in which round trips grow.
     """
     evidence, (before, after) = step.evidence, counters_at(step.evidence, "wait")
     took, limited, size = (after.since(before, name) for name in ("busy_us", "limited_us", "acknowledged"))
-    arrived, held = (after.rate or 0) * took / 1e6, max(limited, evidence.held_us)
+    held = max(limited, evidence.held_us)
     if evidence.held_us:
         took = max(took, (step.timing.send or 0) + evidence.trip)
     owners, why = "line|server", "the line, this machine's way out, or a program there that reads no faster"
-    if evidence.shut or held > WINDOW_SHARE * took:
+    if held > WINDOW_SHARE * took:
         shut = f" (shut for {length_text(held)})" if held else ""
         owners = "server|line"
         why = f"the program there reads no faster, or its window is small{shut}; or the line"
-    elif after.smoothed_rtt_us >= QUEUE_TRIPS * evidence.trip and arrived <= size / LINE_SHARE:
+    elif after.smoothed_rtt_us >= QUEUE_TRIPS * evidence.trip:
         owners, why = "line", "the line, or this machine's way out"
     compares = "; --vs --http1.1 compares" if evidence.held_us else ""
     size, shown = min(evidence.request_bytes, size), min(step.timing.wait or 0, took)
@@ -6712,7 +6701,7 @@ def charge_upload(step: Step, bill: Bill, flights: int) -> None:
     if after.path_mtu < before.path_mtu:  # a router has told it: what was too large was sent again
         bill.charge("path!", bill.left - after_it)
     elif lost > 0 and owners == "line|server":
-        most = min(time_outs_us(lost), bill.left - after_it)
+        most = min(resent_us(before, lost), bill.left - after_it)
         bill.charge("loss!", most, "loss", f"{plural(lost, 'segment')} {RESENT}")
     bill.charge(owners, bill.left - after_it, "upload", text)
 
@@ -6773,14 +6762,7 @@ def charge_xfer(step: Step, bill: Bill) -> None:
     bill.charge("line|server", bill.left, "body", f"{text}: the line, a rate limit or a small buffer")
 
 
-def bills_of(step: Step) -> list[Bill]:
-    """Return who owes how much of each phase of a step."""
-    charges = (charge_dns, charge_connect, charge_tls, charge_wait, charge_xfer)
-    bills = [Bill(phase, getattr(step.timing, phase) or 0) for phase in PHASES]
-    for bill, charge in zip(bills, charges):
-        if bill.left:
-            charge(step, bill)
-    return bills
+CHARGES = (charge_dns, charge_connect, charge_tls, charge_wait, charge_xfer)  # in the order of PHASES
 
 
 def owed(shares: Iterable[Share]) -> int:
@@ -6794,10 +6776,6 @@ WORTH_US, SLOW_US = 5_000, 50_000  # a finding costs so much at least: less than
 LEAST_US = {"attempts": WORTH_US, "loss": WORTH_US, "server": NAGLE_US.start, "starved": STARVED_US}
 WORTH_SHARE = 0.1  # of its step's total
 CHAIN_SHARE = 0.3  # of a chain's total, that the steps before the last take at least
-NO_LENGTH = (
-    "It has no length (no Content-Length, no chunks), so only closing the connection ends it, and the server "
-    "keeps it open."
-)
 
 
 def findings_of(step: Step, bills: Iterable[Bill]) -> tuple[Finding, ...]:
@@ -6874,7 +6852,7 @@ def time_out_hint(step: Step, phase: str) -> str:
     evidence, network, last, response = step.evidence, step.network, step.evidence.ended, step.response
     told, framing = "", {"content-length", "transfer-encoding"}
     if response and response.http_version != "HTTP/2" and not framing & field_names(response.headers):
-        told = NO_LENGTH
+        told = "Without Content-Length or chunks only closing the connection ends it: the server does not."
     if not last or last.sent is None:
         return told
     before, _ = counters_at(evidence, phase)
@@ -6888,7 +6866,7 @@ def time_out_hint(step: Step, phase: str) -> str:
         return told
     held = any("line" in (share.owner, share.other) for share in step.account if share.phase == "wait")
     whole = step.timing.xfer is not None or step.timing.send != step.timing.wait
-    if held and not whole and (evidence.shut or acknowledged > last.segment):
+    if held and not whole and acknowledged > last.segment:
         _, _, text = upload_of(step)
         return f"{text[0].upper()}{text[1:]}; or {RAISE_M}"
     return silence_hint(step, before, last, max(0, last.since(start, "sent") - acknowledged))
@@ -6914,7 +6892,9 @@ def what_to_try(step: Step, spent_us: int) -> str:
 
 def accounted(step: Step, spent_us: int) -> Step:
     """Return a step with its account, its findings, and what to try; `spent_us` is that of its chain."""
-    bills = bills_of(step)
+    bills = [Bill(phase, getattr(step.timing, phase) or 0) for phase in PHASES]
+    for bill, charge in zip(bills, CHARGES):
+        charge(step, bill)
     step = step._replace(account=tuple(share for bill in bills for share in bill.shares.values()))
     step = step._replace(findings=findings_of(step, bills))
     return step._replace(error=step.error._replace(hint=what_to_try(step, spent_us))) if step.error else step
