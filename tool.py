@@ -6326,10 +6326,10 @@ def verdict_of(difference: Distribution) -> str:
 
 def certain_phases(differences: Mapping[str, Distribution]) -> dict[str, float]:
     """Return by how much (us) phases differ whose interval leaves out 0; the largest first, no trifles."""
-    unlike = [phase for phase in PHASES if verdict_of(differences[phase]) in ("slower", "faster")]
-    sizes = {phase: differences[phase].median or 0 for phase in unlike}
-    ordered = sorted(unlike, key=lambda phase: -abs(sizes[phase]))
-    return {each: sizes[each] for each in ordered if abs(sizes[each]) >= TRIFLE * abs(sizes[ordered[0]])}
+    sizes = {phase: differences[phase].median or 0 for phase in PHASES}
+    ordered = sorted(sizes, key=lambda phase: -abs(sizes[phase]))
+    large = (phase for phase in ordered if abs(sizes[phase]) >= TRIFLE * abs(sizes[ordered[0]]))
+    return {each: sizes[each] for each in large if verdict_of(differences[each]) in ("slower", "faster")}
 
 
 def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
