@@ -57,9 +57,6 @@ def encrypted(tls):
         yield server
 
 
-# --- bars ----------------------------------------------------------------------------------------
-
-
 BARS = (
     (0, 100, 100, "██████████"),
     (37, 50, 100, "    █████"),
@@ -100,8 +97,6 @@ def test_a_phase_that_was_not_reached_has_no_bar_and_one_that_failed_is_bad(run_
         assert "38;5;63" not in line and re.search(r"\x1b\[38;5;161m *█+", line)
 
 
-# --- tones ----------------------------------------------------------------------------------------
-
 PHASE_TONES = {"dns": 30, "connect": 63, "tls": 130, "wait": 133, "xfer": 28}
 TONES = {**PHASE_TONES, "good": 28, "warn": 130, "slow": 130, "bad": 161, "label": 243}
 
@@ -121,9 +116,6 @@ def test_only_tones_that_any_background_shows_are_used_and_nothing_is_faint(run_
         assert re.search(rf"\x1b\[38;5;{number}m{phase}\b", out), phase
 
 
-# --- the chain ------------------------------------------------------------------------------------
-
-
 def test_all_steps_lie_on_one_time_axis(call_tool, tmp_path):
     """The first and the last of three take their time."""
     path, slow = tmp_path / "out.json", redirect("/b")._replace(wait=0.05)
@@ -136,9 +128,6 @@ def test_all_steps_lie_on_one_time_axis(call_tool, tmp_path):
         assert bar.rstrip() == tool.Bar(begin, spent, end, "").draw(len(bar))
         begin += spent
     assert re.search(rf" {end / 1000:.1f} ms +│? +in all", result.out)
-
-
-# --- rows -----------------------------------------------------------------------------------------
 
 
 def test_what_is_the_same_as_in_the_step_before_is_named_and_not_said_again(call_tool, encrypted, authority):
@@ -184,9 +173,6 @@ def test_what_was_sent_in_50_ms_has_a_rate_in_the_units_of_sizes():
     assert tool.amount_text(0, "gzip", 60_000) == "0 B"  # of HEAD: nothing came in any coding
     assert texts == ["20.0 MB (gzip)"] * 2 + ["20.0 MB (gzip) at 400.0 MB/s", "20.0 MB (gzip) at 85.3 MB/s"]
     assert tool.amount_text(512, None, 2_000_000) == "512 B at 256 B/s"
-
-
-# --- a series -------------------------------------------------------------------------------------
 
 
 def test_the_strips_have_one_scale_which_is_said_above_them(run_tool, slow):

@@ -88,9 +88,6 @@ def check_timings(entry: dict[str, Any], timing: dict[str, Any]) -> None:
     assert times["receive"] == (phases["xfer_ms"] or 0)
 
 
-# --- responses ------------------------------------------------------------------------------------
-
-
 def test_an_ordinary_response(call_tool, tmp_path, server):
     before = datetime.now(timezone.utc)
     [entry] = archive(call_tool, tmp_path, server.url("/path?a=1&b=&c=two%20words&a=2"))
@@ -126,9 +123,6 @@ def test_an_exchange_over_tls_by_a_name_has_every_part(call_tool, tmp_path, tls,
     assert min(times["ssl"], times["wait"]) > 0 <= min(times["dns"], times["connect"]), "-1 is none"
 
 
-# --- chains and failures --------------------------------------------------------------------------
-
-
 def test_a_chain_has_an_entry_for_every_step(call_tool, tmp_path):
     """What lies between two steps is no step's time, but the page's."""
     routes = {"/1": redirect("/2"), "/2": redirect("/3", 301), "/3": Reply(204)}
@@ -162,9 +156,6 @@ def test_an_archive_has_a_page_a_run_and_is_valid(call_tool, tmp_path):
     assert [entry["pageref"] for entry in log["entries"]] == ids and len(set(ids)) == 3
     assert [entry["response"]["status"] for entry in log["entries"]] == [200, 0, 200]
     assert [entry["startedDateTime"] for entry in log["entries"]] == [run["started_at"] for run in runs]
-
-
-# --- where it goes, and what may be in it ---------------------------------------------------------
 
 
 def test_odd_headers_make_a_valid_archive(call_tool, tmp_path):

@@ -88,8 +88,6 @@ def test_no_line_that_is_drawn_begins_with_words_of_the_other_side(rich):
     assert "\\" not in told
 
 
-# --- headers --------------------------------------------------------------------------------------
-
 FIELDS = ("reason", "Server", "Content-Type", "Location", "Date", "Set-Cookie")
 
 
@@ -135,9 +133,6 @@ def test_a_hundred_kilobytes_are_clipped_before_they_fill_the_screen(run_tool):
             assert max(map(len, result.out.splitlines())) <= longest
 
 
-# --- what is quoted in failures -------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("text", ["".join(HOSTILE.values()), LONG], ids=["controls", "long"])
 def test_no_message_of_a_failure_reaches_a_terminal_raw(run_tool, tmp_path, text):
     files = [tmp_path / f"out.{name}" for name in ("json", "har", "otlp")]
@@ -153,9 +148,6 @@ def test_no_message_of_a_failure_reaches_a_terminal_raw(run_tool, tmp_path, text
         check_text(path.read_text("utf-8"))
     error = check_text(files[0].read_text("utf-8"))["steps"][-1]["error"]
     assert len(error["message"]) < 3000
-
-
-# --- certificates ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

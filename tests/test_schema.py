@@ -58,9 +58,6 @@ def test_another_document_is_refused(call_tool, server):
             check_schema(changed)
 
 
-# --- JSON.md --------------------------------------------------------------------------------------
-
-
 def test_the_paper_and_the_schema_name_the_same_fields():
     paper = (TOOL.parent / "tests" / "JSON.md").read_text("utf-8")
     named = set(re.findall(r"\w+", paper))
