@@ -4193,21 +4193,22 @@ def read_headers(reader: Reader, log: Log, may_end: bool = False) -> tuple[Heade
     Raises EOFError at the end of the stream; where it `may_end` there, a line that is cut is left out.
     """
     fields: list[tuple[str, list[bytes]]] = []
-    size, skipped = 0, b""
+    size, skipped, ended = 0, b"", False
     for _ in range(MAX_HEADER_LINES + 1):
         try:
             line = reader.line(MAX_HEADER_BYTES)
         except EOFError:
             if not (may_end and fields):
                 raise
-            line = b""
-            log.notes += ("the header ended with the connection, without a blank line",)
+            line, ended = b"", True
         size += len(line) + 2
         if size > MAX_HEADER_BYTES:
             raise protocol_error(f"the header section is larger than {MAX_HEADER_BYTES >> 20} MiB")
         if not line:
-            if skipped and len(log.notes) < 2:
+            if skipped and not log.notes:  # once a step
                 log.notes += (f"a header line without a usable name was skipped: '{foreign(skipped)}'",)
+            if ended:
+                log.notes += ("the header ended with the connection, without a blank line",)
             # CR and NUL are blanks (RFC 9110 section 5.5).
             whole = ((name, b" ".join(parts).translate(BLANKED).strip(b" \t")) for name, parts in fields)
             return tuple(field for field in whole if field[0])
