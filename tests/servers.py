@@ -49,12 +49,6 @@ def skip(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-def need(module: str, reason: str) -> None:
-    """Skip the test where a module is not installed."""
-    if importlib.util.find_spec(module) is None:
-        skip(reason)
-
-
 def can_listen(host: str) -> bool:
     """Tell whether this machine has the loopback address `host`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -603,11 +597,10 @@ LOGIN = "user:secret"
 
 
 class Program(NamedTuple):
-    """A server program that is running on loopback: its scheme, its port, the file with its output."""
+    """A server program that is running on loopback."""
 
     scheme: str
     port: int
-    log: Path
 
     def url(self, path: str = "/", host: str = "127.0.0.1") -> str:
         """The URL of `path` there, or of the whole program as `--proxy` takes it when `path` is empty."""
@@ -619,15 +612,18 @@ class Program(NamedTuple):
         return self.url("", f"{LOGIN}@127.0.0.1")
 
 
-def _wait_for_port(process: subprocess.Popen, port_file: Path, log: Path) -> int:
-    """Wait until the program has written its port and takes connections there."""
+def await_program(process: subprocess.Popen, port: int, log: Path, fail: Callable[[str], Any]) -> None:
+    """Wait until a program takes connections on its port; `fail` where it does not."""
     give_up = time.monotonic() + PATIENCE_WITH_PROGRAMS
-    while time.monotonic() < give_up and process.poll() is None:
-        text = port_file.read_text().strip() if port_file.exists() else ""
-        if text and accepts(int(text)):
-            return int(text)
+    while not accepts(port):
+        if process.poll() is not None or time.monotonic() > give_up:
+            fail(f"{process.args} did not start: {log.read_text(errors='replace')[-2000:]}")
         time.sleep(0.02)
-    raise AssertionError(f"{process.args} did not start: {log.read_text(errors='replace')[-2000:]}")
+
+
+def refuse(reason: str) -> NoReturn:
+    """Fail the test."""
+    raise AssertionError(reason)
 
 
 def accepts(port: int) -> bool:
@@ -657,48 +653,38 @@ def started(command: Sequence[Any], log: Path, env: dict[str, str] | None) -> It
 
 
 @contextlib.contextmanager
-def _program(scheme: str, command: Sequence[str], port_file: Path) -> Iterator[Program]:
-    """Run a server program for the length of the block."""
-    log = port_file.with_suffix(".log")
+def _program(scheme: str, folder: Path, module: str, *command: Any) -> Iterator[Program]:
+    """Run a server program of a Python package for the length of the block; `PORT` is its port."""
+    if importlib.util.find_spec(module) is None:
+        skip(f"{module}, a server, is not installed")
+    log, port = folder / "out.log", free_port()
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
-    with started([sys.executable, *command], log, env) as process:
-        yield Program(scheme, _wait_for_port(process, port_file, log), log)
+    words = [str(port) if word == "PORT" else word for word in command]
+    with started([sys.executable, *words], log, env) as process:
+        await_program(process, port, log, refuse)
+        yield Program(scheme, port)
 
 
-@contextlib.contextmanager
-def http2_server(folder: Path, certificate: Path, *, host: str = "127.0.0.1") -> Iterator[Program]:
+def http2_server(folder: Path, certificate: Path, *, host: str = "127.0.0.1") -> Any:
     """Run hypercorn over TLS with `certificate` (a PEM file of key and chain).
 
     The query of a URL says how many bytes it is to send, as in `?size=10000`.
     """
-    need("hypercorn", "hypercorn, the HTTP/2 server, is not installed")
-    port_file = folder / "hypercorn.port"
-    command = [__file__, "http2", str(port_file), str(certificate), host]
-    with _program("https", command, port_file) as program:
-        yield program
+    return _program("https", folder, "hypercorn", __file__, "http2", "PORT", certificate, host)
 
 
-@contextlib.contextmanager
-def http_proxy(folder: Path, certificate: Path | None = None) -> Iterator[Program]:
+def http_proxy(folder: Path, certificate: Path | None = None) -> Any:
     """Run proxy.py, over TLS with a certificate: absolute-form requests and CONNECT, by `LOGIN`."""
-    need("proxy", "proxy.py, the HTTP proxy, is not installed")
-    port_file = folder / "proxy.port"
-    options = "--hostname 127.0.0.1 --port 0 --num-workers 1 --num-acceptors 1 --log-level ERROR"
-    command = ["-m", "proxy", *options.split(), "--port-file", str(port_file), "--data-dir", str(folder)]
-    command += ["--basic-auth", LOGIN]
+    command = "-m proxy --hostname 127.0.0.1 --num-workers 1 --num-acceptors 1 --log-level ERROR".split()
+    command += ["--port", "PORT", "--data-dir", str(folder), "--basic-auth", LOGIN]
     if certificate:
         command += ["--cert-file", str(certificate), "--key-file", str(certificate)]
-    with _program("https" if certificate else "http", command, port_file) as program:
-        yield program
+    return _program("https" if certificate else "http", folder, "proxy", *command)
 
 
-@contextlib.contextmanager
-def socks5_proxy(folder: Path) -> Iterator[Program]:
+def socks5_proxy(folder: Path) -> Any:
     """Run tiny-proxy as a SOCKS5 server, by `LOGIN`."""
-    need("tiny_proxy", "tiny-proxy, the SOCKS5 server, is not installed")
-    port_file = folder / "socks5.port"
-    with _program("socks5", [__file__, "socks5", str(port_file)], port_file) as program:
-        yield program
+    return _program("socks5", folder, "tiny_proxy", __file__, "socks5", "PORT")
 
 
 async def _http2_application(scope: dict[str, Any], receive: Callable, send: Callable) -> None:
@@ -722,33 +708,29 @@ async def _acknowledge_lifespan(receive: Callable, send: Callable) -> None:
         await send({"type": message["type"] + ".complete"})
 
 
-async def _serve_http2(port_file: Path, certificate: str, host: str) -> None:
+async def _serve_http2(port: str, certificate: str, host: str) -> None:
     import hypercorn.asyncio
     import hypercorn.config
 
-    listener = listen(host)
     config = hypercorn.config.Config()
-    config.bind = [f"fd://{listener.fileno()}"]
+    config.bind = [f"{host}:{port}"]
     config.accesslog = None
     config.certfile = config.keyfile = certificate
-    port_file.write_text(str(listener.getsockname()[1]))
     await hypercorn.asyncio.serve(_http2_application, config)
 
 
-async def _serve_socks5(port_file: Path) -> None:
+async def _serve_socks5(port: str) -> None:
     import anyio
     import tiny_proxy
 
     user, _, password = LOGIN.partition(":")
     handler = tiny_proxy.Socks5ProxyHandler(username=user, password=password)
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
-    port_file.write_text(str(listener.extra(anyio.abc.SocketAttribute.local_port)))
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=int(port))
     await listener.serve(handler.handle)
 
 
 if __name__ == "__main__":
-    serve = {"http2": _serve_http2, "socks5": _serve_socks5}[sys.argv[1]]
-    asyncio.run(serve(Path(sys.argv[2]), *sys.argv[3:]))
+    asyncio.run({"http2": _serve_http2, "socks5": _serve_socks5}[sys.argv[1]](*sys.argv[2:]))
 
 
 NGINX = """
@@ -773,9 +755,5 @@ def nginx(folder: Path, port: int, *blocks: str) -> Iterator[Any]:
     (folder / "nginx.conf").write_text(("user root;" if os.geteuid() == 0 else "") + text)
     command = [program, "-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"]
     with started(command, folder / "out.log", None) as process:
-        give_up = time.monotonic() + PATIENCE_WITH_PROGRAMS
-        while not accepts(port):
-            if process.poll() is not None or time.monotonic() > give_up:
-                skip(f"nginx does not start here: {(folder / 'out.log').read_text(errors='replace')[-300:]}")
-            time.sleep(0.02)
+        await_program(process, port, folder / "out.log", skip)
         yield
