@@ -340,7 +340,7 @@ SILENT = [  # the road, the target's scheme, what follows the yes, how the messa
 
 @pytest.mark.parametrize(("road", "scheme", "then", "begins", "kind"), SILENT)
 def test_a_proxy_that_accepts_may_not_have_reached_the_target(road, scheme, then, begins, kind):
-    """OpenSSH's -D answers the greeting, and closes when the target refuses; others say yes before they try."""
+    """OpenSSH's -D answers the greeting, then closes when the target refuses; others say yes at once."""
 
     def script(peer):
         if road == "http":
