@@ -309,19 +309,20 @@ JUMBO_FRAME = 9000  # bytes: what carries more is this machine's own loopback
 
 TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110 section 5.6.2
 
-# Fields whose value is a credential, which a report attached to a ticket must not show: these, all that have
-# one of SECRET_WORDS in their name, and those of which a part between hyphens is one of SECRET_PARTS, or key.
-# In the query of a URL code counts too, and what ends in one of SECRET_KEYS.
+# Fields whose value is a credential, which a report attached to a ticket must not show: these, and all with
+# such a word in their name, or part between hyphens. In a URL's query code counts too, and some more keys.
 SECRET_FIELDS = frozenset(
     "authorization proxy-authorization cookie set-cookie set-cookie2 x-api-key api-key x-auth-token "
     "x-auth-key www-authenticate proxy-authenticate authentication-info proxy-authentication-info "
     "cf-access-client-id".split()
 )
-SECRET_WORDS = "token secret password passwd passphrase api-key apikey credential signature session".split()
-SECRET_KEYS = ("accesskey", "appkey", "privatekey", "subscriptionkey")
-SECRET_PARTS = "auth authorization authentication jwt assertion pass pwd sig".split()
+SECRET_NAME = (
+    "token|secret|password|passwd|passphrase|api-key|apikey|credential|signature|session"
+    "|(?:^|-)(?:auth|authorization|authentication|jwt|key|assertion|pass|pwd|sig)(?:-|$)"
+)
 # These name what is cached or sent once, or are words of CORS: no credentials.
-PUBLIC_WORDS = "cache-key surrogate-key idempotency-key websocket-key allow-credentials".split()
+PUBLIC_NAME = "cache-key|surrogate-key|idempotency-key|websocket-key|allow-credentials"
+SECRET_PARAMETER = "code$|.*(?:access|app|private|subscription)key$"
 # Whatever the name: what begins with a scheme of authentication (RFC 9110 section 11.1), and JWTs (RFC 7519).
 SECRET_VALUE = rb"(?is)(?:(?:Bearer|Basic|Digest|Token|ApiKey)[ \t]|AWS4-).*|eyJ[\w-]+(?:\.[\w-]*){2,4}"
 # RFC 9113 section 8.2.2: what has no place in HTTP/2.
@@ -1073,15 +1074,8 @@ def parse_digits(text: bytes | str, base: int = 10, most: float = math.inf) -> i
 # where it is part of a message; and where it is cut an …, by which half a secret is found there.
 def names_credential(name: str) -> bool:
     """Tell whether a field of this name is for a credential."""
-    plain = name.lower().replace("_", "-")
-    for word in PUBLIC_WORDS:
-        plain = plain.replace(word, "")
-    parts = plain.split("-")
-    return (
-        plain in SECRET_FIELDS
-        or any(word in plain for word in SECRET_WORDS)
-        or not {"key", *SECRET_PARTS}.isdisjoint(parts)
-    )
+    plain = re.sub(PUBLIC_NAME, "", name.lower().replace("_", "-"))
+    return plain in SECRET_FIELDS or bool(re.search(SECRET_NAME, plain))
 
 
 def is_credential(name: str, value: bytes) -> bool:
@@ -1101,7 +1095,7 @@ def private_names(headers: Iterable[Header]) -> set[str]:
 def names_parameter(name: str) -> bool:
     """Tell whether a parameter of a URL is for a credential: `to%6Ben`, `user[password]` and `key[0]` too."""
     plain = re.sub("[][]", "-", urllib.parse.unquote(name[-MAX_NAMED:])).strip("-").lower()
-    return plain == "code" or plain.endswith(SECRET_KEYS) or names_credential(plain)
+    return bool(re.match(SECRET_PARAMETER, plain)) or names_credential(plain)
 
 
 # A name in a query or fragment, with its =. In a URL within a query what stands around it is encoded.
@@ -2020,7 +2014,7 @@ with --otlp OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES too.
 
 
 class Answered(Exception):
-    """Option --help or --version was given: its text is printed in place of a run, exit 0."""
+    """Option --version was given: this text is printed in place of a run. An empty one stands for --help."""
 
 
 SLO_HELP = f"budgets of the last step, for these times; KEY.STAT of a series: {', '.join(SLO_STATS)}; "
@@ -2207,10 +2201,8 @@ def keep_value(args: SimpleNamespace, option: str, value: str | None, words: Ite
         setattr(args, name, value)
 
 
-def parse_words(words: Iterable[str], width: int) -> SimpleNamespace:
-    """Return the values of a command line's options, by NAMES, and as `url` all words that are none. Raises
-    UsageError, or Answered by --help (`width` columns) and --version.
-    """
+def parse_words(words: Iterable[str]) -> SimpleNamespace:
+    """Return the values of options, by NAMES, and as `url` all other words; raises UsageError, Answered."""
     args = SimpleNamespace(**{name: None if option in VALUED else False for option, name in NAMES.items()})
     vars(args).update((name, []) for name in COLLECTED)
     rest, strange = iter(words), list[str]()
@@ -2222,7 +2214,7 @@ def parse_words(words: Iterable[str], width: int) -> SimpleNamespace:
         else:
             (strange if option.startswith("-") else args.url).append(option)
     if args.help or args.version:
-        raise Answered(help_text(width) if args.help else f"httphases {__version__}\n")
+        raise Answered("" if args.help else f"httphases {__version__}\n")
     if strange:
         names = dict.fromkeys(re.sub(r"(?s)^(--[\w.-]*).*", r"\1", word) for word in strange)  # no values
         hints = [f"{', '.join(same)}: {hint}" for hint, same in group_by(instead_of, names).items()]
@@ -2382,7 +2374,7 @@ def choose_options(args: SimpleNamespace, environ: Mapping[str, str]) -> Options
     count = series.rounds if args.count or series.rounds > 1 else 0
     check_statistics(budgets, count, series.reuse, max(1, len(args.versus)))
     styles = {"silent": args.silent, "metrics": args.metrics_only, "compact": args.compact, "waterfall": True}
-    return options._replace(
+    options = options._replace(
         fail=args.fail or args.expect is not None,
         style=next(style for style, wanted in styles.items() if wanted),
         include=args.include,
@@ -2396,6 +2388,7 @@ def choose_options(args: SimpleNamespace, environ: Mapping[str, str]) -> Options
         propagate=args.propagate,
         expected=parse_expect(args.expect),
     )
+    return options._replace(warnings=tuple(check_options(args, options)))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -2410,7 +2403,7 @@ def parse_side(words: str) -> SimpleNamespace:
     import shlex
 
     try:
-        args = parse_words(shlex.split(words), width=80)
+        args = parse_words(shlex.split(words))
     except ValueError:
         raise UsageError("its words have a quote that is not closed, or end in a backslash") from None
     except Answered:
@@ -2469,10 +2462,15 @@ def choose_side(args: SimpleNamespace, own: SimpleNamespace, base: Options) -> O
     return side._replace(warnings=tuple(warnings))
 
 
-def choose_sides(args: SimpleNamespace, base: Options) -> Options:
-    """Return the options with all sides, the base first. Raises UsageError."""
+def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
+    """Read and check the whole command line, with its sides; raises UsageError, Answered."""
+    read_local.cache_clear()
+    STDIN_READERS[:] = ["the program itself"] if sys.argv[0] in STDIN else []  # python3 - < tool.py
+    args = parse_words(sys.argv[1:] if argv is None else argv)
+    check_conflicts(args)
     if len(args.versus) >= len(SIDES):
         raise UsageError(f"--versus was given {len(args.versus)} times, {len(SIDES) - 1} at most")
+    base = choose_options(args, environ)
     sides, warnings = [Variant(SIDES[0], base)], list(base.warnings)
     for number, words in enumerate(args.versus, 1):
         try:
@@ -2482,22 +2480,9 @@ def choose_sides(args: SimpleNamespace, base: Options) -> Options:
             raise UsageError(f"--versus {number}: {error.message}") from None
         sides.append(side)
         warnings += [f"--versus {number}: {warning}" for warning in side.options.warnings]
-    return base._replace(sides=tuple(sides), warnings=tuple(warnings))
-
-
-def parse_options(argv: Sequence[str] | None, environ: Mapping[str, str], width: int) -> Options:
-    """Read and check the whole command line; raises UsageError, or Answered. --help takes `width` columns."""
     read_local.cache_clear()
-    STDIN_READERS[:] = ["the program itself"] if sys.argv[0] in STDIN else []  # python3 - < tool.py
-    args = parse_words(sys.argv[1:] if argv is None else argv, width)
-    check_conflicts(args)
-    options = choose_options(args, environ)
-    options = options._replace(warnings=tuple(check_options(args, options)))
-    if args.versus:
-        options = choose_sides(args, options)
-    read_local.cache_clear()
-    secrets = find_secrets([side.options for side in options.sides] or [options])
-    return options._replace(secrets=secrets)
+    secrets = find_secrets(side.options for side in sides)
+    return base._replace(sides=tuple(sides) if args.versus else (), secrets=secrets, warnings=tuple(warnings))
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -9402,7 +9387,7 @@ def run_series(options: Options, pool: ConnectionPool) -> int:
 # ---------------------------------------------------------------------------------------------------------
 # 28c. Main, from argv to exit code. Signals; where errors become codes.
 def run_tool(argv: Sequence[str] | None, environ: Mapping[str, str], take_store: TakeStore) -> int:
-    options = parse_options(argv, environ, choose_width(sys.stdout, environ))
+    options = parse_options(argv, environ)
     warn(options, *options.warnings)
     versions = {side.options.http2 for side in options.sides}
     if len(versions) > 1 and options.request.url.secure and not import_h2():
@@ -9450,7 +9435,7 @@ def main(argv: Sequence[str] | None = None, take_store: TakeStore = lambda: None
     try:
         return run_tool(argv, environ, take_store)
     except Answered as answer:
-        text = str(answer)
+        text = str(answer) or help_text(choose_width(sys.stdout, environ))
         write = partial(write_out, sys.stdout, lambda: sys.stdout.write(text))
         return ExitCode.OK if try_to_write("to standard output", write) else ExitCode.WRITE
     except UsageError as error:

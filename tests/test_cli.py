@@ -43,7 +43,7 @@ def test_a_second_value_is_added_or_the_one_that_counts():
         expected = ["a", "b"] if option in ADDED else "b"
         if name == "data":
             expected = [(option, "a"), (other, "b")]
-        args = tool.parse_words(words, 80)
+        args = tool.parse_words(words)
         assert getattr(args, name) == (expected if option != "--url" else [*expected, words[-1]])
 
 

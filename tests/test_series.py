@@ -382,7 +382,7 @@ def test_a_step_keeps_no_more_than_16_kb_whatever_was_sent():
         return Reply(302, headers=fields, reason=ASTRAL + junk(300_000))
 
     with http_server({"/": hostile}) as server:
-        options = tool.parse_options(["-L", "--count", "3", server.url()], {}, 80)
+        options = tool.parse_options(["-L", "--count", "3", server.url()], {})
         report, seen = tool.Report(options), {}
         pool = tool.ConnectionPool(tool.TlsContexts(options, None), options)
         for number in (1, 2, 3):

@@ -178,7 +178,7 @@ def test_chance_seldom_makes_a_lead_and_no_more_than_two_rhythms_in_a_hundred():
 
 
 def test_the_rhythm_of_a_side_s_error_pages_counts_rounds():
-    options = tool.parse_options(["--count", "50", "--vs", "", "http://a.test/"], {}, 80)
+    options = tool.parse_options(["--count", "50", "--vs", "", "http://a.test/"], {})
     report = tool.Report(options)
     for number in range(1, 51):
         bad = number % 5 == 0 or number == 12
@@ -210,7 +210,7 @@ def test_it_is_told_when_slow_runs_came():
 
 def told_of(samples):
     """Return what the rows of a series say."""
-    report = tool.Report(tool.parse_options(["--count", "30", "http://a.test/"], {}, 80))
+    report = tool.Report(tool.parse_options(["--count", "30", "http://a.test/"], {}))
     report.runs = [tool.Run((each,), False, each.turn) for each in samples]
     lines = [line for _, line in tool.series_rows(tool.Summary(samples), report)]
     spans = ([line] if isinstance(line, (str, tool.Span)) else line for line in lines)

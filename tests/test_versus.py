@@ -90,7 +90,7 @@ def test_there_are_twenty_rounds_and_no_pause_unless_more_is_said(measure, serve
     assert (document["count"], document["interval_s"], len(document["runs"])) == (3, 0.2, 6)
     assert document["summary"]["duration_ms"] >= 2 * 200 - EDGE, "from round to round"
     words = ["--duration", "5m", "--slo", "total.p99=500", server.url(), "--vs", ""]
-    assert not tool.parse_options(words, {}, 80).warnings, "the time says how many, not twenty"
+    assert not tool.parse_options(words, {}).warnings, "the time says how many, not twenty"
 
 
 @pytest.mark.parametrize(("answered", "names", "whole"), [(5, "ab", 2), (2, "abc", 1)])
@@ -658,6 +658,6 @@ def test_each_option_that_a_side_may_have_makes_it_another_one(authority):
     for option in {*SIDE_OPTIONS} - {*tool.FOR_ALL, *CHANGES_NOTHING}:
         value = SIDE_VALUES.get(option, "").format(pem=pem)
         words = shlex.join([option, value] if value else [option])
-        options = tool.parse_options(["http://here.test/", "--versus", words], {}, 80)
+        options = tool.parse_options(["http://here.test/", "--versus", words], {})
         base, side = (each.options._replace(warnings=(), secrets=None) for each in options.sides)
         assert base != side, option
