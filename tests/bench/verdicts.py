@@ -1,6 +1,6 @@
 """How often is a verdict of --versus and --baseline wrong, and how often is a difference found?
 
-First the program's own functions are fed with times that were drawn from known servers, from a fixed seed.
+The program's own functions are fed with times that were drawn from known servers, from a fixed seed.
 `paired` is --versus or --all-addresses: both sides are measured in turn, in an order drawn by lot. `apart` is
 --baseline: one series after the other, of which the medians and their intervals are compared. The server
 answers one request after the other, so that a rhythm, a burst or a drift of its own meets the order of the
@@ -11,28 +11,19 @@ requests. The difference between the two sides is known, so that it can be count
     found      a difference of a tenth of the median is called `slower`
 
 A second table has the ends of the gate +5 % where the truth is 0, 4, 8 and 20 % slower, of requests on new
-
-
-Then the program itself is run, over a path of 20 ms whose round trip varies, with a server that waits longer
-for a side: not at all, 2 ms, and 5 ms (Linux, root, a TUN device). That takes ten minutes.
+connections (judged by total) and on kept ones (by wait). A third says how long series have to be for
+differences of so many spreads (the distance of the quartiles).
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import itertools
-import json
 import math
-import os
 import random
 import statistics
-import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,7 +33,6 @@ sys.path[:0] = [str(common.ROOT), str(common.ROOT / "tests")]
 tool: Any = importlib.import_module("tool")
 
 COUNTS = (6, 10, 20, 50, 100)
-MEASURED = (10, 20, 50)
 LENGTHS = (6, 10, 15, 20, 30, 40, 50, 70, 100, 150, 200, 300, 400, 500, 700, 1000)
 SEED = 20260101
 GATE, TRUTHS, GATED = tool.Allowance(5, True), (0, 4, 8, 20), (20, 60, 200)
@@ -148,7 +138,7 @@ def difference(now: Any, before: Any, paired: bool) -> Any:
 def gate_of(now: Any, before: Any, paired: bool) -> str:
     """Have the program hold a side against the gate; return the outcome."""
     found = {"total": difference(now, before, paired)}
-    comparison = tool.Comparison(now, before, 1, "", found, {}, tool.needed_values(1), (200, 200))
+    comparison = tool.Comparison(now, before, "", found, {}, tool.needed_values(1), (200, 200))
     outcome: str = tool.judge_allowance("total", GATE, comparison).outcome
     return outcome
 
@@ -187,9 +177,9 @@ def simulated_row(name: str, rounds: int) -> list[str]:
         wrong, found, covered = [], [], []
         for count in COUNTS:
             same = differences(name, count, 0.0, paired, rounds)
-            wrong.append(share(same, lambda each: tool.verdict_of(each, (200, 200)) in ("slower", "faster")))
+            wrong.append(share(same, lambda each: tool.verdict_of(each) in ("slower", "faster")))
             slower = differences(name, count, shift, paired, rounds)
-            found.append(share(slower, lambda each: tool.verdict_of(each, (200, 200)) == "slower"))
+            found.append(share(slower, lambda each: tool.verdict_of(each) == "slower"))
             for true, each in ((0.0, same), (1000 * shift, slower)):
                 known = [one for one in each if one.interval]
                 if len(known) >= rounds / 10:
@@ -240,99 +230,12 @@ def show_needed(rounds: int) -> None:
             shift = ratio * (upper - lower)
             for count in LENGTHS:
                 found = differences("log-normal, sigma 0.2", count, shift, paired, rounds)
-                if share(found, lambda each: tool.verdict_of(each, (200, 200)) == "slower") >= 80:
+                if share(found, lambda each: tool.verdict_of(each) == "slower") >= 80:
                     break
             row.append(str(count))
         rows.append(row)
     print("\nthe least n with which a difference is found four times of five")
     common.print_table(["spreads", "paired", "apart"], rows)
-
-
-# -- The program itself ------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def jitter(way: Any, chance: random.Random) -> Iterator[None]:
-    """Have the round trip of a path vary about 20 ms for the length of the block, with a long tail."""
-    over = threading.Event()
-
-    def vary() -> None:
-        while not over.wait(chance.uniform(0.01, 0.05)):
-            way.change(round_trip=0.018 + chance.expovariate(1 / 0.002))
-
-    thread = threading.Thread(target=vary)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-def measured(way: Any, url: str, extra: int, python: str, program: str) -> tuple[list[int], list[int]]:
-    """Run the program with a side for which the server waits longer (ms); return the totals (us) of both."""
-    side = f"-H 'X-Extra: {extra}'" if extra else ""
-    command = [python, program, "--metrics-only", "--count", str(max(MEASURED)), "--versus", side]
-    done = subprocess.run(
-        [*way.near, *command, "--json", "-", url],
-        env=common.plain_environment(),
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    totals: dict[str, list[int]] = {"A": [], "B": []}
-    for run in json.loads(done.stdout)["runs"]:
-        totals[run["side"]].append(round(run["summary"]["total_time_ms"] * 1000))
-    return totals["A"], totals["B"]
-
-
-def show_measured(pairs: int, python: str, program: str) -> None:
-    """Print the second table: pairs as measured, and the first side of one with the next one's second."""
-    from paths import ANY, FAR, path
-    from servers import Reply, Request, http_server
-
-    chance = random.Random(SEED)
-
-    def page(request: Request) -> Reply:
-        extra = dict(request.headers).get("X-Extra", "0")
-        return Reply(body=b"x" * 2000, wait=0.02 + chance.expovariate(1 / 0.003) + int(extra) / 1000)
-
-    rows = []
-    totals = []
-    with (
-        tempfile.TemporaryDirectory() as name,
-        path(Path(name), round_trip=0.02) as way,
-        way.far(http_server({"/": page}, host=ANY)) as server,
-        jitter(way, chance),
-    ):
-        for extra in (0, 2, 5):
-            done = [measured(way, server.url(host=FAR), extra, python, program) for _ in range(pairs)]
-            totals += [us / 1000 for first, _ in done for us in first]
-            apart = [(first[0], second[1]) for first, second in zip(done, [*done[1:], done[0]])]
-            for word, series_pairs in (("paired", done), ("apart", apart)):
-                rows += [measured_row(word, count, extra, series_pairs) for count in MEASURED]
-    lower, middle, upper = statistics.quantiles(totals)
-    spread = f"median of total {middle:.1f} ms, quartiles {lower:.1f} and {upper:.1f}"
-    print(f"\nmeasured over a path of 20 ms, {pairs} pairs of series, {spread}")
-    common.print_table(["slower by", "series", "n", "slower %", "faster %", "covered %", "width"], rows)
-
-
-def measured_row(word: str, count: int, extra: int, pairs: Sequence[tuple[Any, Any]]) -> list[str]:
-    """Return a row of the second table, of the first `count` rounds of each pair."""
-    found = [
-        difference(side_of(own[:count], "B"), side_of(other[:count], "A"), word == "paired")
-        for other, own in pairs
-    ]
-    verdicts = [tool.verdict_of(each, (200, 200)) for each in found]
-    ends = [each.interval or (-math.inf, math.inf) for each in found]
-    numbers = [
-        share(verdicts, lambda each: each == "slower"),
-        share(verdicts, lambda each: each == "faster"),
-        share(ends, lambda each: each[0] <= 1000 * extra <= each[1]),
-        statistics.median(high - low for low, high in ends) / 1000,
-    ]
-    return [f"{extra} ms", word, str(count), *(f"{number:.1f}" for number in numbers)]
 
 
 def main() -> None:
@@ -344,9 +247,6 @@ def main() -> None:
     show_simulated(options.rounds)
     show_gates(options.rounds)
     show_needed(options.rounds)
-    if os.geteuid() != 0:
-        common.give_up("needs root, to make a path for the second table")
-    show_measured(30, options.python, options.program)
 
 
 if __name__ == "__main__":
