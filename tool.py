@@ -673,7 +673,7 @@ class Certificate(NamedTuple):
     issuer_key: bytes | None = None
     is_ca: bool = False
     path_length: int | None = None  # how many CAs there may be below this one
-    constraints: str = ""  # the names that this one may, or may not, issue for
+    constrained: bool = False  # it may issue for some names alone
 
     def days_left(self, now: datetime.datetime) -> int | None:
         """Return whole days until expiry; negative once it has expired."""
@@ -2814,7 +2814,6 @@ NAME_TYPES = {3: "CN", 6: "C", 7: "L", 8: "ST", 10: "O", 11: "OU"}  # 2.5.4.3 is
 # Of extensions, in DER: 55 1d 0e is 2.5.29.14 (RFC 5280 section 4.2).
 OWN_KEY, ALT_NAMES, BASIC, CONSTRAINED, ISSUER_KEY = (b"\x55\x1d%c" % n for n in (14, 17, 19, 30, 35))
 EMPTY = b"\x30\x00"  # a sequence of nothing
-ADDRESS_FAMILIES = {4: socket.AF_INET, 16: socket.AF_INET6}  # by the bytes of an address
 
 
 def parts_of(data: bytes) -> list[tuple[int, bytes]]:
@@ -2869,24 +2868,15 @@ def name_text(pairs: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{kind}={value}" for kind, value in reversed(pairs))
 
 
-def general_names(elements: Iterable[tuple[int, bytes]]) -> tuple[str, ...]:
-    """Return the DNS names, addresses, mail addresses and URIs (RFC 5280 section 4.2.1.6)."""
+def alternative_names(extension: bytes) -> tuple[str, ...]:
+    """Return the DNS names, addresses, mail addresses and URIs of a subjectAltName."""
     names = []
-    for tag, name in elements:
+    for tag, name in within(extension):
         if tag in (0x81, 0x82, 0x86):
             names.append(name.decode("ascii", "backslashreplace"))
-        elif tag == 0x87 and len(name) in ADDRESS_FAMILIES:
-            names.append(socket.inet_ntop(ADDRESS_FAMILIES[len(name)], name))
+        elif tag == 0x87 and len(name) in (4, 16):
+            names.append(socket.inet_ntop(socket.AF_INET if len(name) == 4 else socket.AF_INET6, name))
     return tuple(names)
-
-
-def constraints_text(extension: bytes) -> str:
-    """Say for which names a CA may issue (RFC 5280 section 4.2.1.10)."""
-    kinds = {0xA0: "only", 0xA1: "not"}
-    trees = (
-        (kinds[tag], [parts_of(tree)[0] for _, tree in parts_of(data)]) for tag, data in within(extension)
-    )
-    return "; ".join(f"{kind} {list_first(general_names(bases))}" for kind, bases in trees)
 
 
 def issued(one: Certificate, other: Certificate) -> bool:
@@ -2915,7 +2905,7 @@ def parse_certificate(der: bytes) -> Certificate:
         pairs, basic = der_name(subject), dict(within(extensions.get(BASIC, EMPTY)))
         return Certificate(
             common_name=dict(pairs).get("CN"),  # the last one, if any
-            names=general_names(within(extensions.get(ALT_NAMES, EMPTY))),
+            names=alternative_names(extensions.get(ALT_NAMES, EMPTY)),
             issuer=name_text(der_name(issuer)),
             serial=serial.hex().upper().removeprefix("00") or "00",  # a zero before it is its sign
             not_before=begin,
@@ -2926,7 +2916,7 @@ def parse_certificate(der: bytes) -> Certificate:
             issuer_key=dict(within(extensions.get(ISSUER_KEY, EMPTY))).get(0x80),
             is_ca=1 in basic,
             path_length=int.from_bytes(basic[2], "big") if 2 in basic else None,
-            constraints=constraints_text(extensions.get(CONSTRAINED, EMPTY)),
+            constrained=CONSTRAINED in extensions,
         )
     except (ValueError, LookupError):
         return NO_CERTIFICATE._replace(sha256=digest)
@@ -3312,8 +3302,8 @@ def rule_error(failure: TlsFailure) -> tuple[str, str]:
             rule = f"{name} is no CA, but has issued {certificate_name(under)}"
         elif code == PATH_LENGTH and each.path_length is not None and each.path_length < below:
             rule = f"{name} allows {each.path_length} CAs below it (path length), and there are {below}"
-        elif code in CONSTRAINTS and each.constraints:
-            rule = f"{name} may not issue for its names (name constraints: {each.constraints})"
+        elif code in CONSTRAINTS and each.constrained:
+            rule = f"{name} may not issue for all of its names (name constraints)"
         if rule:
             break
     if code in NO_CA and path and not rule:  # the store lists CAs alone
@@ -3958,19 +3948,18 @@ def load_store(context: ssl.SSLContext, options: Options) -> None:
         raise UsageError(f"{source} holds no legible certificates in PEM: {reason_of(error)}") from None
 
 
-# In DER, the object identifiers of ciphers for keys with DES, RC2 or RC4 (RFC 8018 appendix A, RFC 7292
-# appendix C), of which 2a 86 48 86 f7 0d is 1.2.840.113549.
+# Ciphers of keys with DES, RC2 or RC4: in PEM, and their object identifiers in DER (RFC 8018 appendix A, RFC
+# 7292 appendix C), of which 2a 86 48 86 f7 0d is 1.2.840.113549.
 OLD_CIPHERS = (
+    rb"DEK-Info: (?!AES|DES-EDE3|CAMELLIA|ARIA)|\x2b\x0e\x03\x02\x07|"
     rb"\x2a\x86\x48\x86\xf7\x0d(?:\x01\x05[\x01-\x0b]|\x01\x0c\x01[\x01\x02\x05\x06]|\x03[\x02\x04])"
-    rb"|\x2b\x0e\x03\x02\x07"
 )
 
 
 def has_old_cipher(pem: bytes) -> bool:
     """Tell whether a key is encrypted as only the legacy provider of OpenSSL 3 can read it."""
-    encrypted = re.findall(rb"-----BEGIN ENCRYPTED PRIVATE KEY-----([^-]+)", pem)
-    old = any(re.search(OLD_CIPHERS, base64.b64decode(each)) for each in encrypted)
-    return old or bool(re.search(rb"DEK-Info: (?!AES|DES-EDE3|CAMELLIA|ARIA)", pem))
+    encrypted = b"".join(re.findall(rb"-----BEGIN ENCRYPTED PRIVATE KEY-----([^-]+)", pem)[:1])
+    return bool(re.search(OLD_CIPHERS, pem + base64.b64decode(encrypted)))
 
 
 def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
