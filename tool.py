@@ -4090,16 +4090,13 @@ class Reader:
         """Return a line without its end; raises NetworkError beyond `most`, EOFError with its beginning."""
         kept = bytearray()
         while self.fill():
-            stop = self._buffer.find(b"\n", self._at, self._end)
-            whole = stop >= 0
-            if not whole:
-                stop = self._end
+            stop = self._buffer.find(b"\n", self._at, self._end) + 1 or self._end
             kept += self._view[self._at : stop]
-            self._at = stop + whole
+            self._at = stop
             if len(kept) > most:
                 raise protocol_error(f"a line of the response is longer than {most} bytes")
-            if whole:
-                return bytes(kept.removesuffix(b"\r"))
+            if kept.endswith(b"\n"):
+                return bytes(kept[:-1].removesuffix(b"\r"))
         raise EOFError(bytes(kept))
 
     def exactly(self, count: int) -> bytes:
@@ -4415,7 +4412,7 @@ class Stage:
 
     def awaits(self) -> tuple[str, str]:
         """Return what it waits for, a key of STUCK, and that in words where these are needed."""
-        raise NotImplementedError
+        return "proxy", ""
 
     def to_send(self) -> bytes | memoryview:
         """Return what this stage has to send next, empty for nothing. The stream below it asks."""
@@ -4432,10 +4429,13 @@ class Exchange(Stage):
         self.headers = headers_to_send(setup.request, setup.route)  # those that go out
         self.proxy = setup.route.forwarder(setup.request.url)
         self.reader = reader or Reader()
+        # How long (ns) used-up windows have held the body back, and since when one does so again, else 0.
+        self._held = 0, 0
 
     def held_ns(self, until: int) -> int:
         """Return for how long until an instant, or the answer, a window of HTTP/2 held the body back."""
-        return 0
+        spent, since = self._held
+        return spent + (max(0, until - since) if since else 0)
 
     def reuse_obstacle(self) -> str | None:
         """Say why the connection takes no other request after this one, None when it does."""
@@ -4768,12 +4768,6 @@ class Http2Exchange(Exchange):
         self.reader.h2.send_headers(self._stream, fields, end_stream=not self._body)
         self._headers_began = 0
         self._ended = self._given_up = False
-        # How long (ns) used-up windows have held the body back, and since when one does so again, else 0.
-        self._held = 0, 0
-
-    def held_ns(self, until: int) -> int:
-        spent, since = self._held
-        return spent + (max(0, until - since) if since else 0)
 
     def reuse_obstacle(self) -> str | None:
         if self.reader.goaway:
@@ -4958,9 +4952,6 @@ class Hop(Stage):
         """Note what happened, once the flight above has `departed`; return when this hop was answered."""
         return self.opened_at
 
-    def awaits(self) -> tuple[str, str]:
-        return "proxy", ""
-
     def blame(self, found: NetworkError) -> NetworkError:
         if self.proxy is None or found.kind == "proxy":
             return found
@@ -5037,23 +5028,20 @@ class Tcp(Hop):
         self._poller = select.poll()
         self._under_way: dict[int, tuple[Dial, socket.socket]] = {}  # attempts by descriptor
         self._next_start = 0
-        self._failures: list[OSError] = []
+        self._failure: OSError | None = None  # the first
         self._winner: Dial  # the attempt that connected first
         self._noticed = 0  # when that was seen
 
     def prepare(self) -> None:
         """Make a first socket of each family that there is here; raises OSError where a limit allows none."""
         wanted = self.options.family
-        errors: list[OSError] = []
         for family in FAMILY_NAMES if wanted == socket.AF_UNSPEC else (wanted,):
             try:
                 # Device "sockets are made before the clock": without it, dns is 2.44 ms off instead of 0.67.
                 self._spare[family] = open_socket(family, self.options.interface)
             except OSError as error:
-                errors.append(error)
-        refused = next(filter(is_refused, errors), None)
-        if refused and not self._spare:
-            raise refused
+                if is_refused(error) and not self._spare:
+                    raise
         self.log.sockets += self._spare.values()
 
     def look_up(self) -> None:
@@ -5080,7 +5068,8 @@ class Tcp(Hop):
                     return self._stream
                 self._poller.unregister(connection)
                 self._fail(dial, connection, code)
-        raise self._failures[0]
+        assert self._failure
+        raise self._failure
 
     def _start(self, peer: Peer) -> None:
         """Send a SYN and go on; the first one ends the lookups. One that fails at once is noted at once."""
@@ -5106,10 +5095,9 @@ class Tcp(Hop):
     def _fail(self, dial: Dial, connection: socket.socket | None, code: int) -> None:
         if connection:
             connection.close()
-        error = OSError(code, os.strerror(code))
-        self._failures.append(error)
+        self._failure = self._failure or OSError(code, os.strerror(code))
         self._next_start = 0
-        dial.ended, dial.error = time.perf_counter_ns(), reason_of(error).lower()
+        dial.ended, dial.error = time.perf_counter_ns(), os.strerror(code).lower()
 
     def note_opened(self, departed: int) -> int:
         """Note the outcome of the race, and end it; return when the SYN-ACK came."""
