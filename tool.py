@@ -2531,15 +2531,37 @@ def read_tcp_info(connection: socket.socket | None) -> bytes:
         return b""
 
 
-# Offsets in it: of tcpi_rcv_ooopack (segments; from Linux 5.4 on), tcpi_bytes_received, tcpi_min_rtt (us).
-DISORDER, RECEIVED, LEAST_TRIP = 224, 128, 148
-
-
-def counter_at(info: bytes, offset: int, form: str = "@I") -> Any:
-    """Return the counter at an offset of struct tcp_info, None where an older kernel's has ended."""
-    if len(info) < offset + struct.calcsize(form):
+def parse_tcp_info(info: bytes) -> Counters | None:
+    """Read struct tcp_info (include/uapi/linux/tcp.h); None before Linux 4.6, or for an emulation's zeros."""
+    if len(info) < 160 or not any(info[1:]):
         return None
-    return struct.unpack_from(form, info, offset)[0]
+
+    def counter(offset: int, form: str = "@I") -> Any:
+        """Return the counter at an offset, None where an older kernel's struct has ended."""
+        enough = len(info) >= offset + struct.calcsize(form)
+        return struct.unpack_from(form, info, offset)[0] if enough else None
+
+    # Unlike the smoothed tcpi_rtt, tcpi_min_rtt is free of the other side's delayed acknowledgements.
+    rtt = counter(148)
+    all_sent, again = counter(200, "@Q"), counter(208, "@Q")  # tcpi_bytes_sent, tcpi_bytes_retrans (4.19)
+    return Counters(
+        segment=counter(16),  # tcpi_snd_mss
+        segment_in=counter(20),  # tcpi_rcv_mss
+        time_out_us=counter(8),  # tcpi_rto
+        path_mtu=counter(60),  # tcpi_pmtu
+        rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
+        smoothed_rtt_us=counter(68),  # tcpi_rtt
+        quiet_us=counter(52) * 1000,  # tcpi_last_data_recv, tcpi_last_ack_recv: in ms
+        heard_us=counter(56) * 1000,
+        retransmits=counter(100),  # tcpi_total_retrans
+        duplicates=counter(216),  # tcpi_dsack_dups (4.19)
+        sent=None if all_sent is None or again is None else all_sent - again,
+        acknowledged=counter(120, "@Q"),  # tcpi_bytes_acked
+        received=counter(128, "@Q"),  # tcpi_bytes_received
+        disorder=counter(224),  # tcpi_rcv_ooopack (5.4)
+        busy_us=counter(168, "@Q"),  # tcpi_busy_time, tcpi_rwnd_limited (4.10): in ticks of the kernel
+        limited_us=counter(176, "@Q"),
+    )
 
 
 class TimeIsOver(Exception):
@@ -2670,11 +2692,11 @@ class Log:
 
     def note_pause(self, since: int, until: int) -> None:
         """Note that nothing of the response came for a time, if it is a pause: see Pauses."""
-        us, trip = (until - max(since, self.first_byte or until)) // 1000, 0
-        if us > QUIET_US:
-            trip = counter_at(self.tcp_info.get("answered", b""), LEAST_TRIP) or 0
-        if us > max(QUIET_US, 2 * trip):
-            disorder = counter_at(read_tcp_info(self.connected.socket), DISORDER) or 0
+        us = (until - max(since, self.first_byte or until)) // 1000
+        before = parse_tcp_info(self.tcp_info.get("answered", b"")) if us > QUIET_US else None
+        if us > max(QUIET_US, 2 * ((before and before.rtt_us) or 0)):
+            now = parse_tcp_info(read_tcp_info(self.connected.socket))
+            disorder = (now and now.disorder) or 0
             lost, self.disorder = us if disorder > self.disorder else 0, disorder
             kept = self.pauses
             longest = max(kept.longest_us, us - lost)
@@ -2704,11 +2726,10 @@ class Log:
         """Note, before an answer, that a later part of it is here already: nothing tells that later. This is
         looked at ten times a second.
         """
-        info = b"" if self.first_byte else read_tcp_info(self.connected.socket)
-        sent, disorder = self.tcp_info.get("sent", b""), counter_at(info, DISORDER)
-        if sent and disorder is not None and not self.early:
-            in_order = counter_at(info, RECEIVED, "@Q") > counter_at(sent, RECEIVED, "@Q")
-            if not in_order and disorder > counter_at(sent, DISORDER):
+        sent = parse_tcp_info(self.tcp_info.get("sent", b""))
+        if sent and not self.first_byte and not self.early:
+            now = parse_tcp_info(read_tcp_info(self.connected.socket))
+            if now and now.since(sent, "disorder") and not now.since(sent, "received"):
                 self.early = time.perf_counter_ns()
 
     def fail(self, error: NetworkError, at: int) -> None:
@@ -2775,37 +2796,6 @@ class Log:
                 us = max(0, round(((dial.ended or now) - dial.begun) / 1000))
                 attempts.append(Attempt(dial.peer.ip, us, dial.error or None if dial.ended else "no answer"))
         return tuple(attempts)
-
-
-TCP_INFO_SIZE = 160  # bytes of struct tcp_info in Linux 4.6, which has what is needed at the least
-
-
-def parse_tcp_info(info: bytes) -> Counters | None:
-    """Read struct tcp_info (include/uapi/linux/tcp.h); None before Linux 4.6, or for an emulation's zeros."""
-    if len(info) < TCP_INFO_SIZE or not any(info[1:]):
-        return None
-    counter = partial(counter_at, info)
-    # Unlike the smoothed tcpi_rtt, tcpi_min_rtt is free of the other side's delayed acknowledgements.
-    rtt = counter(LEAST_TRIP)
-    all_sent, again = counter(200, "@Q"), counter(208, "@Q")  # tcpi_bytes_sent, tcpi_bytes_retrans (4.19)
-    return Counters(
-        segment=counter(16),  # tcpi_snd_mss
-        segment_in=counter(20),  # tcpi_rcv_mss
-        time_out_us=counter(8),  # tcpi_rto
-        path_mtu=counter(60),  # tcpi_pmtu
-        rtt_us=None if rtt in (0, 0xFFFFFFFF) else rtt,
-        smoothed_rtt_us=counter(68),  # tcpi_rtt
-        quiet_us=counter(52) * 1000,  # tcpi_last_data_recv, tcpi_last_ack_recv: in ms
-        heard_us=counter(56) * 1000,
-        retransmits=counter(100),  # tcpi_total_retrans
-        duplicates=counter(216),  # tcpi_dsack_dups (4.19)
-        sent=None if all_sent is None or again is None else all_sent - again,
-        acknowledged=counter(120, "@Q"),  # tcpi_bytes_acked
-        received=counter(RECEIVED, "@Q"),
-        disorder=counter(DISORDER),
-        busy_us=counter(168, "@Q"),  # tcpi_busy_time, tcpi_rwnd_limited (4.10): in ticks of the kernel
-        limited_us=counter(176, "@Q"),
-    )
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -3621,7 +3611,8 @@ class SocketStream(Stream):
         arrived = arrival_of(ancillary) or noticed
         # Where segments came before their turn, the newest may have waited here for an older one: then what
         # was read could be read only now.
-        if noticed - arrived > FRESH_NS and counter_at(read_tcp_info(self.socket), DISORDER):
+        counted = parse_tcp_info(read_tcp_info(self.socket)) if noticed - arrived > FRESH_NS else None
+        if counted and counted.disorder:
             arrived = noticed
         self.log.deadline.check(arrived)
         self.log.deadline.look(noticed)

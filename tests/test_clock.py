@@ -128,7 +128,7 @@ class Counting:
     """A connection of which the kernel counts as is said."""
 
     def __init__(self, trip=0, received=0, disorder=0):
-        offsets = {148: trip, 128: received, 224: disorder}
+        offsets = {148: trip, 128: received, 224: disorder, 16: 1448}
         info = bytearray(248)
         for offset, count in offsets.items():
             info[offset : offset + 4] = count.to_bytes(4, sys.byteorder)
