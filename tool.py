@@ -8296,11 +8296,11 @@ def status_span(step: Step) -> Span:
 
 
 def step_rows(step: Step, before: Step | None, options: Options) -> Iterator[Row]:
-    """Show connection and response of a step; rows that say the same as one step before are only named. A
-    series has the error page and what is odd for all of its runs.
+    """Show connection and response of a step; rows that say the same as one step before are only named, but
+    for times. A series has the error page and what is odd for all of its runs.
     """
-    rows = list(network_rows(step))
-    same = [row for row in network_rows(before) if row in rows] if before else []
+    rows, known = list(network_rows(step)), list(network_rows(before)) if before else []
+    same = [row for row in rows if row in known and row[0] != "Network"]
     if before and same:
         yield "Same", f"as step {before.number}: {', '.join(label for label, _ in same)}"
     yield from (row for row in rows if row not in same)
@@ -8819,8 +8819,8 @@ class Painter:
     def __init__(self, stream: Any, width: int, secrets: Secrets = NO_SECRETS) -> None:
         self._stream, self.width, self._secrets = stream, width, secrets
         self._encoding = getattr(stream, "encoding", None) or "ascii"
-        self._ascii = not self._encoding.lower().startswith("utf")
-        self._forms = str.maketrans(ASCII_FORMS if self._ascii else {})
+        self.has_frames = self._encoding.lower().startswith("utf")
+        self._forms = str.maketrans({} if self.has_frames else ASCII_FORMS)
 
     def paint(self, blocks: Iterable[Any]) -> None:
         lines = (line for block in blocks for line in self._draw(block))
@@ -8903,13 +8903,9 @@ class RichPainter(Painter):
         # the colours.
         console = partial(optional("rich.console").Console, width=width, height=25, force_jupyter=False)
         colours = not environ.get("NO_COLOR") and console(file=stream).color_system and "256"
-        theme = optional("rich.theme").Theme(SHADES)
+        look = {"color_system": colours or None, "theme": optional("rich.theme").Theme(SHADES)}
         as_it_is = dict.fromkeys(("markup", "emoji", "highlight", "legacy_windows", "no_color"), False)
-        self._console: Any = console(
-            file=io.StringIO(), color_system=colours or None, theme=theme, **as_it_is
-        )
-        box = optional("rich.box")
-        self._box = box.ASCII2 if self._ascii else box.ROUNDED
+        self._console: Any = console(file=io.StringIO(), **look, **as_it_is)
 
     def paint(self, blocks: Iterable[Any]) -> None:
         for block in blocks:
@@ -8934,8 +8930,7 @@ class RichPainter(Painter):
 
     def _table(self, table: Table) -> Any:
         widths, rows = self._columns(table)
-        whole = sum(widths) + self.gap * (len(widths) - 1) + self.edges
-        drawn = optional("rich.table").Table(box=self._box, header_style="strong", width=whole)
+        drawn = optional("rich.table").Table(box=optional("rich.box").ROUNDED, header_style="strong")
         for heading, width in zip(table.headings, widths):
             side = "right" if heading in table.numbers else "left"
             drawn.add_column(self._text(heading), justify=side, width=width, overflow="fold")
@@ -8950,7 +8945,7 @@ class RichPainter(Painter):
         lines = optional("rich.text").Text("\n").join(map(self._text, panel.lines))
         title, tone = self._text(panel.title), panel.title.tone
         make = optional("rich.panel").Panel
-        return make(lines, self._box, title=title, title_align="left", border_style=tone, width=self.width)
+        return make(lines, title=title, title_align="left", border_style=tone, width=self.width)
 
 
 @cache
@@ -8969,9 +8964,9 @@ def has_rich() -> bool:
 
 def choose_painter(stream: Any, environ: Mapping[str, str], secrets: Secrets = NO_SECRETS) -> Painter:
     width = choose_width(stream, environ)
-    if has_rich():
-        return RichPainter(stream, width, environ, secrets)
-    return Painter(stream, width, secrets)
+    painter = Painter(stream, width, secrets)
+    rich = painter.has_frames and has_rich()
+    return RichPainter(stream, width, environ, secrets) if rich else painter
 
 
 # ---------------------------------------------------------------------------------------------------------
