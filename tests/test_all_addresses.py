@@ -171,10 +171,7 @@ def test_each_address_is_a_side_beside_the_first_that_answers(call_tool):
     assert rows == [(dead, "ERROR"), (first, "200"), (second, "200"), (bad, "503")]
     text = flat(result.out)
     assert "8 rounds of each address, in " in text
-    failed = (
-        rf"Bad runs {dead}: 8 of 8 rounds: round 1-8 \(failed in connect\) .* Why .* refused \(8 times\) Try "
-    )
-    assert re.search(failed, text)
+    assert re.search(rf"Bad runs {dead}: 8 of 8 .* \(failed in connect\) .* refused \(8 times\) Try ", text)
     assert f"{dead} is" not in text, "there is nothing to compare"
     assert re.search(rf"{second} is (\w+|between [\d.]+ ms faster and [\d.]+ ms slower) than {first}", text)
     assert f"{bad} answers 503, {first} 200: the times are of different work" in text
@@ -188,17 +185,11 @@ def test_budgets_hold_for_each_address(call_tool, server, tls):
     result, addresses = ask(call_tool, members, "-kL", *budgets, scheme="https", expected=4)
     document = json.loads(result.out)
     plain, statistic = document["summary"]["slo"]["violations"]
-    assert [(each["key"], each["target"]) for each in (plain, statistic)] == [
-        ("tls", addresses[1]),
-        ("tls.median", addresses[1]),
-    ]
+    assert (plain["key"], statistic["key"]) == ("tls", "tls.median")
+    assert plain["target"] == statistic["target"] == addresses[1]
     assert document["runs"][plain["run_number"] - 1]["target"] == addresses[1]
-    summaries = [line for line in result.err.splitlines() if line.startswith("Summary")]
-    assert [re.findall("slo.*", line) for line in summaries] == [
-        [],
-        ["slo=pass"],
-        ["slo=fail slo_violations=tls,tls.median"],
-    ]
+    marks = re.findall(r"^Summary.*?(slo=.*)?$", result.err, re.MULTILINE)
+    assert marks == ["", "slo=pass", "slo=fail slo_violations=tls,tls.median"]
 
 
 # --- what is refused ------------------------------------------------------------------------------

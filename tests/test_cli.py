@@ -12,7 +12,7 @@ import threading
 from checks import check_usage_error, flat
 from conftest import TOOL
 from inside import tool
-from servers import http_server, refused_port
+from servers import http_server
 
 
 def asked(run, *arguments, path="/", warned=None, **settings):
@@ -354,13 +354,3 @@ def test_a_duration_that_no_run_is_left_for_counts_as_stopped(call_tool, server,
     result = call_tool("--duration", "60", "--interval", "0", server.url())
     assert result.code == 0 and len(server.requests) == 20
     assert re.search(r"^Stopped after 20 runs, \d+\.\d of 60 s\.$", result.out, re.MULTILINE)
-
-
-# --- proxies --------------------------------------------------------------------------------------
-
-
-def test_an_empty_proxy_ignores_the_environment(call_tool, server):
-    with refused_port() as port:
-        env = {"http_proxy": f"http://127.0.0.1:{port}"}
-        assert call_tool("--compact", server.url(), env=env).code == 75
-        assert call_tool("--compact", "--proxy", "", server.url(), env=env).code == 0

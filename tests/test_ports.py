@@ -26,4 +26,4 @@ def test_ports_that_are_used_up_are_the_first_thing_to_look_at(lab):
     with lab.way.call(use_up):
         shown = lab.run_tool(url + "/", within=lab.way.near)
     assert shown.code == 75 and "cannot assign requested address" in flat(shown.out)
-    assert "no free local port for it (`ss -tan` lists them" in flat(shown.out)
+    assert "No local port is free (`ss -tan` lists them)" in flat(shown.out)

@@ -14,7 +14,6 @@ from typing import Any, Callable
 
 import pytest
 
-from frames import conversing
 from inside import here, only_step
 from servers import Reply, http_server, redirect, scripted, sending
 
@@ -79,20 +78,15 @@ Server Date Content-Type X-Cache Age Retry-After Set-Cookie X-Other WWW-Authenti
 PLACES = {
     "no HTTP": f"{TOLD}\r\n",
     "the reason": f"HTTP/1.1 401 {TOLD}{BODY}",
-    "a malformed field": f"HTTP/1.1 200 Fine\r\n{TOLD}\r\n\r\n",
     "a nameless field": f"HTTP/1.1 200 Fine\r\na {USER} b: {TOLD}{BODY}",
     "the name of a field": f"HTTP/1.1 200 Fine\r\nX-{USER}: x{BODY}",
     "an interim answer": f"HTTP/1.1 103 {TOLD}\r\na {TOLD}: x\r\n\r\nHTTP/1.1 200 Fine{BODY}",
     "a nameless trailer": f"HTTP/1.1 200 Fine\r\nTransfer-Encoding: chunked\r\n\r\n0\r\na {TOLD}: x\r\n\r\n",
-    "two lengths": f"HTTP/1.1 200 Fine\r\nContent-Length: 5\r\nContent-Length: {TOLD}\r\n\r\nhello",
     "the size of a chunk": f"HTTP/1.1 200 Fine\r\nTransfer-Encoding: chunked\r\n\r\n{TOLD}\r\n",
-    "a failure that quotes the reason": f"HTTP/1.1 500 {TOLD}\r\nContent-Length: 9\r\n\r\nhalf",
     "a metric": f'HTTP/1.1 200 Fine\r\nServer-Timing: {USER};desc="{IN_JSON[1]}"{BODY}',
     "a page": f"HTTP/1.1 401 No\r\nContent-Type: text/plain\r\n\r\n{TOLD}",
     "a page in HTML": f"HTTP/1.1 401 No\r\nContent-Type: text/html\r\n\r\n<p>{TOLD}",
     "a host in capitals": f"HTTP/1.1 302 Go\r\nLocation: http://{USER.upper()}.localhost:1/{BODY}",
-    "a host that is none": f"HTTP/1.1 302 Go\r\nLocation: http://{USER.upper()}.te st/{BODY}",
-    "a port": f"HTTP/1.1 302 Go\r\nLocation: http://me:{USER}/{BODY}",
     "a zone": f"HTTP/1.1 302 Go\r\nLocation: http://[fe80::1%25{USER}]/{BODY}",
     **{f"the field {name}": f"HTTP/1.1 302 Go\r\n{name}: {TOLD}\r\n\r\n" for name in FIELDS},
     "the field Location": f"HTTP/1.1 302 Go\r\nLocation: /{'/'.join(ENCODED)}?{PAIR}{BODY}".encode(),
@@ -152,19 +146,6 @@ def test_of_a_secret_that_is_cut_no_eight_characters_are_shown(call_tool, tmp_pa
                 words = ["-L", "-i", "-m", "2", "-u", f"me:{password}", server.url()]
                 _, text = everything(call_tool, tmp_path, *words)
             check_silent(text, MARK[:8], case=f"{answer} {at}")
-
-
-@pytest.mark.needs("h2")
-def test_no_secret_is_shown_when_an_http2_server_repeats_it(call_tool, tmp_path, authority):
-    def script(c):
-        c.read_preface()
-        c.send(c.settings(), c.goaway(0, 11, TOLD.encode()))
-
-    with conversing(authority, script) as server:
-        words = ("-u", PAIR, "--cacert", authority.file, server.url())
-        result, text = everything(call_tool, tmp_path, *words)
-    assert result.code == 75 and "ENHANCE_YOUR_CALM" in text
-    check_silent(text, MARK, *FORMS)
 
 
 def test_no_secret_is_shown_of_a_certificate(call_tool, tmp_path, authority):
@@ -330,21 +311,14 @@ def test_no_usage_error_repeats_a_secret(call_tool):
 # --- when something else goes wrong ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("function", ["json.dumps", "base64.b64encode"])
-def test_not_even_an_internal_error_shows_a_secret(run_tool, tmp_path, server, function):
+def test_not_even_an_internal_error_shows_a_secret(run_tool, tmp_path, server):
     """A function of the standard library fails and tells all that it knows."""
-    module = function.rpartition(".")[0]
-    lines = (
-        f"import sys, {module}",
-        "def broken(*args, **kwargs): raise LookupError(sys.argv, args, kwargs)",
-        f"{function} = broken",
-    )
-    (tmp_path / "sitecustomize.py").write_text("\n".join(lines))
-    env = {"PYTHONPATH": str(tmp_path)}
-    given = ("-H", f"X-Api-Key: {secret('key')}", "-x", PROXY.format(server.authority))
-    result = run_tool(*given, "--json", "-", "https://a.test/", env=env)
+    code = "import json, sys\ndef broken(*args, **named): raise LookupError(sys.argv)\njson.dumps = broken"
+    (tmp_path / "sitecustomize.py").write_text(code)
+    given = ("-H", f"X-Api-Key: {secret('key')}", "-x", PROXY.format(server.authority), "--json", "-")
+    result = run_tool(*given, "https://a.test/", env={"PYTHONPATH": str(tmp_path)})
     assert result.code == 70
-    assert "LookupError at sitecustomize.py:2, " in result.err
+    assert "at sitecustomize.py:2, " in result.err
     check_silent(result.out + result.err)
 
 

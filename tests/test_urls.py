@@ -33,6 +33,12 @@ URLS = {
 def test_a_url_is_normalised():
     for text, parts in URLS.items():
         assert tuple(tool.parse_url(text)) == parts
+    hosts = {
+        "http://a.test:80/": "a.test",
+        "http://a.test:443/": "a.test:443",
+        "https://a.test:443": "a.test",
+    }
+    assert [tool.parse_url(url).authority for url in hosts] == [*hosts.values()]
 
 
 URL = tool.parse_url("http://a.test/")
@@ -63,17 +69,6 @@ def test_what_is_no_url_is_refused():
     for text in NO_URLS:
         with pytest.raises(tool.UsageError):
             tool.parse_url(text)
-
-
-def test_host_and_server_name_of_a_url():
-    for text, authority, name in (
-        ("http://a.test:80/", "a.test", "a.test"),
-        ("http://a.test:443/", "a.test:443", "a.test"),
-        ("https://a.test./", "a.test.", "a.test"),
-        ("http://[fe80::1%25eth0]:81/", "[fe80::1]:81", "fe80::1"),
-    ):
-        url = tool.parse_url(text)
-        assert (url.authority, tool.server_name(url.host)) == (authority, name)
 
 
 # --- proxies --------------------------------------------------------------------------------------
@@ -216,13 +211,6 @@ def test_a_location_that_leads_nowhere_is_a_redirect_error_and_shows_no_password
 
 
 # --- header sections ------------------------------------------------------------------------------
-
-
-def test_a_tunnel_names_the_port_of_its_target_always():
-    asked = tool.Request("GET", tool.parse_url("https://münchen.test/"), (), None)
-    head = tool.tunnel_head(asked, tool.parse_proxy("http://p.test", "--proxy"))
-    authority = b"xn--mnchen-3ya.test:443"
-    assert head.startswith(b"CONNECT " + authority + b" HTTP/1.1\r\nHost: " + authority + b"\r\n")
 
 
 def test_over_http2_fields_of_the_connection_are_left_out():
