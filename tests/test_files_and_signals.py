@@ -206,12 +206,6 @@ def test_the_file_behind_a_descriptor_is_written_through_it(start_tool, server, 
         assert os.listdir(export.parent) == left
 
 
-def test_a_descriptor_that_nobody_opened_is_refused_whatever_has_its_number_by_then(run_tool, server):
-    for path in ("/dev/fd/3", "/dev/fd/9", "/proc/self/fd/4", "/dev/fd/１"):  # the last is no ASCII digit
-        result = run_tool("--compact", "--har", path, server.url())
-        assert result.code == 73 and f"cannot write --har '{path}'" in result.err
-
-
 # --- killed while writing -------------------------------------------------------------------------
 
 BIG = [(f"X-{number}", "x" * 1000) for number in range(990)]

@@ -31,7 +31,6 @@ from frames import (
     frame,
 )
 from inside import here
-from paths import ANY, FAR, Rule, path
 from relays import relay_proxy
 from servers import OK, Reply, free_port, http_server, nginx, redirect, scripted
 
@@ -267,17 +266,6 @@ def test_a_request_that_fails_on_a_kept_connection_is_not_repeated(authority, tl
     assert len(requests) == count, "a POST that may have been carried out is not sent again"
 
 
-def test_after_a_run_that_timed_out_the_next_connects_anew_and_says_why():
-    def talk(peer, number):
-        peer.wait(60 if number == 2 else 0)
-        peer.send(OK)
-
-    steps, requests = serving(talk, 3, "-m", "2", code=75)
-    assert (statuses(steps), warmth(steps)) == ([200, None, 200], [False, True, False])
-    assert steps[1]["error"]["kind"] == "timeout"
-    assert reasons(steps)[2] and len(requests) == 3
-
-
 def test_an_early_answer_to_an_upload_ends_the_connection(tmp_path):
     (tmp_path / "body").write_bytes(bytes(40_000_000))
 
@@ -477,8 +465,7 @@ def test_budgets_of_setting_up_do_not_hold_kept_connections_whose_statistics_cou
     with http_server({"/": lambda request: next(replies)}) as server:
         budgets = "dns=0.001,connect=5000,tls=1,connect.max=0.0001,wait.max=2900,ttfb.p95=2900"
         result = call_tool("--json", "-", *AGAIN, "21", "--slo", budgets, server.url())
-    assert "--slo ttfb.p95: the p95 of 21 runs is usually below the true p95" in result.err
-    slo = result.json()["summary"]["slo"]
+    slo = result.warned("the p95 of 21 runs").json()["summary"]["slo"]
     assert (result.code, slo["pass"], slo["not_judged"], slo["violations"]) == (0, True, [], [])
 
 
@@ -492,17 +479,3 @@ def test_only_the_last_connection_to_an_origin_is_kept_and_a_closed_one_is_opene
     kept = [[step["network"]["reused"] for step in run["steps"]] for run in runs]
     assert kept == [[False] * 3, [True] * 3, [True, False, True], [True] * 3]
     assert (other.accepted, server.accepted) == (1, 3)
-
-
-# --- what the times of a kept connection mean -----------------------------------------------------
-
-
-@pytest.mark.needs("root", "linux")
-def test_retransmits_of_a_warm_step_are_its_own(run_tool, authority, tmp_path):
-    with path(tmp_path, 0.04) as way, way.far(http_server(host=ANY)) as server:
-        way.change(rules=[Rule("up", "data", 2)])
-        words = ("--metrics-only", "--json", "-", *AGAIN, "3", server.url(host=FAR))
-        steps = runs_of(run_tool(*words, within=way.near))
-    lost = [step["network"]["tcp_retransmits"] for step in steps]
-    assert lost[1] and lost[2] < lost[0] + lost[1], "a busy machine may lose some more"
-    assert "loss" in {finding["id"] for finding in steps[1]["findings"]}
