@@ -173,13 +173,3 @@ def test_what_was_sent_in_50_ms_has_a_rate_in_the_units_of_sizes():
     assert tool.amount_text(0, "gzip", 60_000) == "0 B"  # of HEAD: nothing came in any coding
     assert texts == ["20.0 MB (gzip)"] * 2 + ["20.0 MB (gzip) at 400.0 MB/s", "20.0 MB (gzip) at 85.3 MB/s"]
     assert tool.amount_text(512, None, 2_000_000) == "512 B at 256 B/s"
-
-
-def test_the_strips_have_one_scale_which_is_said_above_them(run_tool, slow):
-    options = ["--count", "4", "--interval", "0", slow.url()]
-    out = run_tool(*options, env={"COLUMNS": "100"}, without=("rich",)).out
-    [end] = re.findall(r"Times of the 4 good runs, in ms; distribution from 0 to (\d+\.\d+):", out)
-    figures = rows_of(out.partition("Times of the")[2], "dns|total")
-    assert figures["total"][3].strip() == end
-    assert figures["dns"][4].rstrip() == "█", "all that took no time is in the first cell"
-    assert figures["total"][4][-1] != " ", "the longest is in the last one"
