@@ -465,7 +465,8 @@ def test_budgets_of_setting_up_do_not_hold_kept_connections_whose_statistics_cou
     with http_server({"/": lambda request: next(replies)}) as server:
         budgets = "dns=0.001,connect=5000,tls=1,connect.max=0.0001,wait.max=2900,ttfb.p95=2900"
         result = call_tool("--json", "-", *AGAIN, "21", "--slo", budgets, server.url())
-    slo = result.warned("the p95 of 21 runs").json()["summary"]["slo"]
+    assert "the p95 of 21 runs is usually below the true p95" in result.err
+    slo = result.json()["summary"]["slo"]
     assert (result.code, slo["pass"], slo["not_judged"], slo["violations"]) == (0, True, [], [])
 
 
