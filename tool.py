@@ -6178,9 +6178,10 @@ class Summary:
         self.usual_status = frequent[0][0] if frequent else None
         self.starved = sum(map(is_starved, self.used))
         trips = [step.network.rtt_us for step in self.used if step.network.rtt_us is not None]
+        sizes = sorted(step.body_bytes for step in self.used)
         self.beside: dict[str, float | None] = {
             "tcp_rtt_ms": to_ms(median(trips)) if trips else None,
-            "body_bytes": median(step.body_bytes for step in self.used) if self.used else None,
+            "body_bytes": nearest_rank(sizes, 50) if sizes else None,
             "lossy": sum(any(share.owner == "loss" for share in step.account) for step in self.used),
             "starved": self.starved,
         }

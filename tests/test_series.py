@@ -138,16 +138,6 @@ def test_one_run_decides_the_code_and_the_worst_reason_wins(call_tool):
         assert call_tool(*base, "--fail", "--slo", "total=0.001", server.url()).code == 75
 
 
-def test_when_every_run_failed_there_is_a_summary_of_nothing(call_tool):
-    with refused_port() as port:
-        words = ("--count", 3, *QUICK, f"http://127.0.0.1:{port}/")
-        drawn, lines = call_tool(*words), call_tool("--metrics-only", *words)
-    assert "3 failed (3 network)" in flat(drawn.out) and "refused" in lines.err
-    [summary] = summaries(lines.out)
-    assert drawn.code == lines.code == 75
-    assert (summary["runs"], summary["failed"], summary["total_max"]) == ("3", "3", "-")
-
-
 # --- the schedule ---------------------------------------------------------------------------------
 
 
