@@ -1325,9 +1325,8 @@ INTERVAL_RISK = 20  # the median lies outside its interval in one of so many cas
 
 
 def needed_values(rivals: int) -> int:
-    """Return how many values an interval needs: all n lie on one side of the median in 2 of 2 ** n cases.
-
-    Of so many `rivals`, each compared with the same side, any may miss in one of INTERVAL_RISK cases.
+    """Return how many values an interval needs: all n lie on one side of the median in 2 of 2 ** n cases. Of
+    so many `rivals`, each compared with the same side, any may miss in one of INTERVAL_RISK cases.
     """
     return (2 * INTERVAL_RISK * rivals - 1).bit_length()
 
@@ -1447,9 +1446,7 @@ def percent_encode(text: str) -> str:
 
 
 def parse_url(text: str, drop_userinfo: bool = False) -> Url:
-    """Normalise an http(s) URL; raises UsageError, which never repeats a password. In a Location it is no
-    error: with `drop_userinfo` user:password@ is left out.
-    """
+    """Normalise an http(s) URL; raises UsageError, which repeats no password. A Location may hold one."""
     if len(text) > MAX_URL:  # nothing of it is repeated: to mask a megabyte takes long
         raise UsageError(f"the URL has {len(text)} characters: it is longer than {MAX_URL} characters")
     shown = f"URL '{foreign(mask_location(text))}'"
@@ -1506,9 +1503,7 @@ def parse_proxy(text: str, source: str) -> Proxy:
 
 
 def covers(entry: str, url: Url) -> bool:
-    """Tell whether an entry of NO_PROXY covers a URL: a name (its xn-- form), network (CIDR) or address, and
-    maybe a port.
-    """
+    """Tell whether an entry of NO_PROXY covers a URL: a name (xn--), address or network, maybe a port."""
     found = re.fullmatch(r"\[([^\]]+)\](?::([0-9]+))?", entry) or re.fullmatch(r"([^:]*):([0-9]+)", entry)
     name, port = found.groups() if found else (entry, None)
     if port and parse_digits(port.lstrip("0")) != url.port:
@@ -1661,15 +1656,13 @@ def parse_expect(text: str | None) -> tuple[range, ...]:
     return tuple(found)
 
 
-def parse_time(
-    option: str, text: str | None, otherwise: float, zero: bool = False, least: float = 0.001
-) -> float:
-    """Read a time in s, from the `least` to 24 h, with `zero` also 0; raises UsageError."""
+def parse_time(option: str, text: str | None, otherwise: float, least: float = 0.001) -> float:
+    """Read a time in s, from the `least` to 24 h; raises UsageError."""
     if text is None:
         return otherwise
     try:
-        seconds = parse_number(text, zero, "s")
-        if seconds and not least <= seconds <= LONGEST_TIME:
+        seconds = parse_number(text, not least, "s")
+        if not least <= seconds <= LONGEST_TIME:
             raise ValueError(f"is not a time from {least:g} s to 24 h")
         return seconds
     except ValueError as error:
@@ -2118,8 +2111,7 @@ MISTAKEN = (  # an option, how a value begins that is not for it, and what is
     *((option, r"@|\s*[{\[]", "writes to a path; a body goes by -d @FILE") for option in EXPORT_OPTIONS),
     *((option, "(?i)https?://", f"takes a path before the URL: {option} - URL") for option in EXPORT_OPTIONS),
     *((option, r"\Z", "'': expected a path") for option in PATHS),
-    ("--unix-socket", "unix:", "takes a path alone, without unix://"),
-    ("--unix-socket", "@", "takes a path: sockets without a file (@NAME, unix(7)) are not known"),
+    ("--unix-socket", "unix:|@", "takes a path, without unix://; sockets without one (@NAME) are not known"),
     *((option, r"\Z", "'': expected a name") for option in ("--label", "--interface")),
 )
 NEEDS = (  # an option, those of which it needs one, and why
@@ -2164,9 +2156,7 @@ def help_text(width: int) -> str:
 
 
 def split_words(words: Iterator[str]) -> Iterator[tuple[str, str | None]]:
-    """Return each option with the value that is joined to it, or None, and each other word with None. A word
-    of several options is parted, as -sSLo/dev/null.
-    """
+    """Return each option with what is joined to it, or None; each other word. -sSLo/dev/null is parted."""
     for word in words:
         name, equals, value = word.partition("=")
         if not word.startswith("-") or word in ("-", "--"):
@@ -2236,7 +2226,7 @@ def choose_series(args: SimpleNamespace) -> Series:
     elif args.count is not None:
         rounds = parse_count("--count", args.count)
     usual = 0.0 if args.versus else DEFAULT_INTERVAL
-    interval = parse_time("--interval", args.interval, usual, zero=True)
+    interval = parse_time("--interval", args.interval, usual, least=0)
     return Series(rounds, interval, args.reuse, False, args.all_addresses, duration=duration)
 
 
@@ -2278,9 +2268,7 @@ def check_conflicts(args: SimpleNamespace) -> None:
 
 
 def check_options(args: SimpleNamespace, options: Options) -> Iterator[str]:
-    """Warn of a request, or a budget, that may not be meant. Raise UsageError for what a proxy or a header
-    excludes.
-    """
+    """Warn of what may not be meant; raise UsageError for what a proxy or a header field excludes."""
     request, route = options.request, route_to(options.request.url, options)
     if options.series.every_address and route.proxy:
         named = f"{route.source} names one: use -x '' to go without it"

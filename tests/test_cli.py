@@ -134,8 +134,8 @@ WRONG_TOGETHER = {  # a command line, and what is said of it
     "--reuse": "--reuse needs --count or --duration",
     "--propagate": "--propagate needs --otlp",
     "--duration 999ms": "--duration '999ms' is not a time from 1 s to 24 h",
-    "--unix-socket unix:///run/docker.sock": "takes a path alone, without unix://",
-    "--unix-socket @abstract": "sockets without a file (@NAME, unix(7)) are not known",
+    "--unix-socket unix:///run/docker.sock": "takes a path, without unix://",
+    "--unix-socket @abstract": "sockets without one (@NAME) are not known",
     **{
         f"{each} 1": each
         for each in "-q --http2 --Compact --proxy-user --metrics --heade --http1 --no -€ -=".split()

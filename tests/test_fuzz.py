@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import ssl
 
 import pytest
@@ -64,16 +63,6 @@ def test_a_time_equal_to_its_budget_keeps_it_and_a_microsecond_less_does_not(key
 
     assert judged(taken).outcome == "kept"
     assert (judged(taken - 1).outcome, judged(taken - 1).excess) == ("exceeded", 0.001)
-
-
-@steadily
-@given(st.text(st.characters(blacklist_characters="\0"), max_size=60))
-def test_a_header_is_refused_or_is_a_token_and_a_line(text):
-    """Lone surrogates, bytes of argv that are not UTF-8, included."""
-    found = attempt(tool.parse_header, "-H", text)
-    if not isinstance(found, tool.UsageError):
-        name, value = found
-        assert re.fullmatch(tool.TOKEN, name) and not set(value) & set(b"\r\n\0")
 
 
 @steadily
