@@ -7360,10 +7360,8 @@ def report_warnings(report: Report) -> Iterator[str]:
         yield from not_judged_texts(report.verdict, report)
     yield from (f"stopped {text}" for text in limit_texts(report))
     yield from note_texts(report)
-    for summary in () if report.only_run else report.summaries:
-        if summary.none_good:
-            where = " at ".join(filter(None, (f"step {summary.number}", summary.variant)))
-            yield f"{where}: {NONE_GOOD}"
+    if not report.only_run and any(summary.none_good for summary in report.summaries):
+        yield NONE_GOOD
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7497,8 +7495,7 @@ def verdict_document(verdict: Verdict, series: bool) -> dict[str, Any]:
 
 def run_fields(run: Run) -> dict[str, Any]:
     """Return the fields that a single run and each run of a series have, except for the steps."""
-    steps = run.steps
-    last = steps[-1]
+    steps, last = run.steps, run.steps[-1]
     summary: dict[str, Any] = {
         "total_time_ms": sum(step.timing.total for step in steps) / 1000,
         "final_status": last.status,

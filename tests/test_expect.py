@@ -113,7 +113,7 @@ def test_where_no_answer_was_good_statistics_are_of_all_and_that_is_said(call_to
         words = ("--count", "4", *QUICK, "--slo", "ttfb=9000", server.url())
         drawn, lines = flat(call_tool(*words).out), call_tool("--metrics-only", *words)
     none_good = "no answer was good, so the statistics are of all answers"
-    assert lines.err == f"httphases: warning: step 1: {none_good}\n"
+    assert lines.err == f"httphases: warning: {none_good}\n"
     assert "No answer was good; times of all answers, in ms" in drawn
     assert "4 runs, status 404: 2, status 999: 2" in drawn
     assert f"error page (404, 999) in 4 of 4 runs{HINT}" in drawn
