@@ -3507,11 +3507,6 @@ UNASKED = "the server sent something that it was not asked for"
 Source = Callable[[], "bytes | memoryview"]
 
 
-def new_buffer() -> mmap.mmap:
-    """Return BUFFER bytes to read into, of which only those that are used take memory."""
-    return mmap.mmap(-1, BUFFER, mmap.MAP_PRIVATE)
-
-
 def silence() -> bytes:
     """Return nothing: the source of a stream that has nothing to send."""
     return b""
@@ -3751,7 +3746,7 @@ class TlsStream(Stream):
         # The version and cipher, the other side's own certificate, and those that verification went by.
         self._agreed: tuple[str | None, str | None, bytes | None, tuple[bytes, ...]] = None, None, None, ()
         self.answered = 0  # when the other side's flight came that ended the handshake, 0 if ours did
-        self._buffer = memoryview(new_buffer())
+        self._buffer = memoryview(mmap.mmap(-1, BUFFER, mmap.MAP_PRIVATE))
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.context = context
         if MESSAGE_CALLBACK:  # an object that is made without one never has one
@@ -4051,7 +4046,7 @@ class Reader:
     def __init__(self) -> None:
         self.stream = Stream()
         self.goaway: NetworkError | None = None  # what GOAWAY of HTTP/2 said
-        self._buffer = new_buffer()
+        self._buffer = mmap.mmap(-1, BUFFER, mmap.MAP_PRIVATE)  # only what is used takes memory
         self._view = memoryview(self._buffer)
         self._at = self._end = 0
 
@@ -4324,14 +4319,6 @@ def headers_to_send(request: Request, route: Route) -> tuple[Header, ...]:
     return (*without_fields(headers, ["proxy-authorization"]), *authorization)
 
 
-def tunnel_head(request: Request, proxy: Proxy) -> bytes:
-    """Return the CONNECT request; its target always names the port."""
-    authority = place_text(request.url.host.partition("%")[0], request.url.port)
-    agent = [item for item in complete_headers(request) if item[0].lower() == "user-agent"]
-    headers = [("Host", authority.encode("ascii")), *agent, *proxy_authorization(request, proxy)]
-    return request_head("CONNECT", authority, headers)
-
-
 # ---------------------------------------------------------------------------------------------------------
 # 16c. Claims. What a response says of its server's times (Server-Timing, W3C).
 # A string (RFC 9110 section 5.6.4) may hold commas and semicolons. One that is not closed ends with the text.
@@ -4579,11 +4566,6 @@ def library_words(error: Exception) -> str:
     return words
 
 
-def fit_for_http2(headers: Sequence[Header]) -> tuple[Header, ...]:
-    """Leave out the fields that are for one HTTP/1.1 connection alone (RFC 9113 section 8.2.2)."""
-    return without_fields(headers, CONNECTION_HEADERS | connection_tokens(headers) - {"host"})
-
-
 def http2_headers(request: Request, headers: Sequence[Header]) -> list[tuple[bytes, bytes]]:
     """Return a request's fields: pseudo-headers first, names in lower case (RFC 9113 section 8)."""
     url, hosts = request.url, values_of(headers, "host")  # the user's Host goes as :authority (section 8.3.1)
@@ -4739,7 +4721,9 @@ class Http2Exchange(Exchange):
 
     def __init__(self, setup: Setup, reader: Reader | None = None) -> None:
         super().__init__(setup, reader or Http2Connection())
-        self.headers = fit_for_http2(self.headers)
+        # Without the fields that are for one HTTP/1.1 connection alone (section 8.2.2).
+        left_out = CONNECTION_HEADERS | connection_tokens(self.headers) - {"host"}
+        self.headers = without_fields(self.headers, left_out)
         self._body = memoryview(self.request.data)
         fields = http2_headers(self.request, self.headers)
         self.request_bytes = sum(len(name) + len(value) for name, value in fields) + len(self._body)
@@ -5158,18 +5142,15 @@ class Tls(Hop):
 
     def __init__(self, setup: Setup, proxy: Proxy | None = None) -> None:
         super().__init__(setup)
-        if proxy is None:
-            self.phase, self.place = "tls", self.request.url.place
-            identity, protocols = setup.options.identity, setup.protocols
-            if self.request.url.origin != setup.options.request.url.origin:
-                identity = None  # the client certificate is for the first URL's origin alone
-        else:
-            self.place = proxy.host, proxy.port
-            identity, protocols = None, ("http/1.1",)
         self.proxy = proxy
-        self.stream = TlsStream(setup.contexts.get(identity, protocols), server_name(self.place[0]))
+        self.place = (proxy.host, proxy.port) if proxy else self.request.url.place
+        # The client certificate is for the first URL's origin alone.
+        is_first = not proxy and self.request.url.origin == self.options.request.url.origin
+        identity = self.options.identity if is_first else None
+        context = setup.contexts.get(identity, ("http/1.1",) if proxy else setup.protocols)
+        self.stream = TlsStream(context, server_name(self.place[0]))
         if not proxy:
-            self.log.tls = self.stream
+            self.phase, self.log.tls = "tls", self.stream
 
     def to_send(self) -> bytes:
         return self.stream.ciphertext()
@@ -5210,7 +5191,11 @@ class Tunnel(Hop):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.reader = Reader()
-        self._head = tunnel_head(self.request, self.proxy)
+        authority = place_text(self.request.url.host.partition("%")[0], self.request.url.port)  # with a port
+        agent = [item for item in complete_headers(self.request) if item[0].lower() == "user-agent"]
+        login = proxy_authorization(self.request, self.proxy)
+        headers = [("Host", authority.encode("ascii")), *agent, *login]
+        self._head = request_head("CONNECT", authority, headers)
 
     def to_send(self) -> bytes:
         head, self._head = self._head, b""

@@ -41,19 +41,6 @@ def failed(call_tool, script, *arguments):
     return error
 
 
-# --- framing --------------------------------------------------------------------------------------
-
-CHUNKS = "1A\r\n" + "x" * 26 + "\r\n000b;a=b\r\n" + "y" * 11 + "\r\n0\r\nX-Sum: 1\r\nX-More: 2\r\n\r\n"
-
-
-def test_a_response_in_single_bytes_is_the_same_response(call_tool):
-    def script(peer):
-        peer.read_request()
-        peer.drip((CHUNKED + CHUNKS).encode(), 0.001)
-
-    assert received(call_tool, script)["bytes"] == 37
-
-
 # --- the head -------------------------------------------------------------------------------------
 
 STATUS_LINES = {

@@ -133,9 +133,12 @@ def test_a_tunnel_carries_none_of_the_request_s_headers(tls, authority):
     secrets = [*(word for field in fields for word in ("-H", field)), "-d", "inner"]
     with http_server(tls=tls) as server, relay_proxy("http", server) as (proxy, asked):
         only_step(here("-x", proxy, "--cacert", authority.file, *secrets, server.url(host="localhost")))
+        here("-x", proxy, "-k", "https://münchen.test/")
     assert asked[0].startswith(f"CONNECT localhost:{server.port} HTTP/1.1\r\n".encode())
     assert f"\r\nHost: localhost:{server.port}\r\n".encode() in asked[0]
     assert b"inner" not in asked[0]
+    name = b"xn--mnchen-3ya.test:443"
+    assert asked[1].startswith(b"CONNECT " + name + b" HTTP/1.1\r\nHost: " + name + b"\r\n")
     assert server.requests[0].target == "/"
 
 

@@ -210,16 +210,6 @@ def test_a_location_that_leads_nowhere_is_a_redirect_error_and_shows_no_password
         assert "secret" not in caught.value.message
 
 
-# --- header sections ------------------------------------------------------------------------------
-
-
-def test_over_http2_fields_of_the_connection_are_left_out():
-    names = ("keep-alive", "Proxy-Connection", "Transfer-Encoding", "UPGRADE", "TE")
-    asked = tool.Request("GET", SECURE, tuple((name, b"x") for name in names), None)
-    fields = tool.http2_headers(asked, tool.fit_for_http2(tool.complete_headers(asked)))
-    assert not {name for name, _ in fields} & {name.lower().encode() for name in names}
-
-
 def test_a_name_can_be_resolved_by_hand():
     assert tool.parse_resolve("münchen.test:80:[::1]") == (("xn--mnchen-3ya.test", 80), "::1")
     assert tool.parse_resolve("[::1]:80:127.0.0.1") == (("::1", 80), "127.0.0.1")
