@@ -3029,11 +3029,9 @@ def not_http(line: bytes, secure: bool) -> NetworkError:
     if line[:2] in (b"\x15\x03", b"\x16\x03"):
         message, hint = "the server speaks TLS on this port, not plain HTTP", "Ask for https:// instead."
     elif re.match(rb"(?s)\x00..\x04.\x00{4}", line):  # an HTTP/2 SETTINGS frame
-        message = "the server speaks HTTP/2 without TLS or ALPN on this port (gRPC, h2c), not HTTP/1.1"
-        hint = "Ask a port that speaks HTTP/1.1, or TLS with ALPN: HTTP/2 is measured over TLS alone."
-        if secure:
-            message = "the server speaks HTTP/2 over TLS though ALPN did not agree on it (gRPC)"
-            hint = "HTTP/2 is measured where ALPN agrees on h2: turn that on at the server."
+        how = "over TLS, but without ALPN," if secure else "without TLS"
+        message = f"the server speaks HTTP/2 {how} on this port (gRPC, h2c), not HTTP/1.1"
+        hint = "HTTP/2 is measured over TLS with ALPN alone. Turn that on there, or ask a port of HTTP/1.1."
     elif not line.strip():
         message, hint = "the answer begins with a blank line, where HTTP has its status line", BROKEN_SERVER
     else:

@@ -239,7 +239,7 @@ ANSWERS = {  # what the server sends before it closes, or hangs -> kind and phas
     "tls-alert-to-plain-http": ("\x15\x03\x01\x00\x02\x02\x16", "protocol wait", ["TLS"], ["https://"]),
     "http2-without-tls": (
         "\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64", "protocol wait",
-        ["HTTP/2 without TLS or ALPN", "gRPC"], ["over TLS alone"],
+        ["HTTP/2 without TLS on this port", "gRPC"], ["over TLS with ALPN"],
     ),
 }  # fmt: skip
 
@@ -279,15 +279,10 @@ def refusing(line: str) -> Callable[[Peer], None]:
     return sending(f"HTTP/1.1 {line}\r\nContent-Length: 0\r\n\r\n")
 
 
-def in_turn(*talk: tuple[int, bytes]) -> Callable[[Peer], None]:
-    """Make a script that reads so many bytes, sends the answer to them, and so on."""
-
-    def script(peer: Peer) -> None:
-        for count, answer in talk:
-            peer.read_exactly(count)
-            peer.send(answer)
-
-    return script
+def web_server(peer: Peer) -> None:
+    """Answer a greeting of SOCKS5 as a web server would."""
+    peer.read_exactly(3)
+    peer.send("HTTP/1.1 400 Bad\r\n\r\n")
 
 
 PROXIES = {
@@ -299,10 +294,8 @@ PROXIES = {
     ),
     "407-again": ("http://me:wrong-pass@", refusing("407 No"), ["407 No"], ["check|refused|wrong"]),
     "403": ("http", refusing("403 Never"), ["403 Never"], ["forbid"]),
-    "405": ("http", refusing("405 Not me"), ["405 Not me"], ["whoever runs it"]),
-    "hangs-up": ("http", after_request("", "close"), ["hung up"], ["proxy"]),
     "is-no-proxy": ("http", sending("SSH-2.0-x\r\n"), ["SSH-2.0-x"], ["proxy"]),
-    "speaks-http": ("socks5", in_turn((3, b"HTTP/1.1 400 Bad\r\n\r\n")), ["SOCKS5"], ["SOCKS5"]),
+    "speaks-http": ("socks5", web_server, ["SOCKS5"], ["SOCKS5"]),
 }  # fmt: skip
 
 

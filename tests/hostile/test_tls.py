@@ -137,7 +137,11 @@ AFTER += [
         Case("a reset after the request", talk(end="reset"), "network", phase="wait", hint="look at its log"),
         Case("a body without end over TLS", flood(UNTIL_CLOSE, b"x" * 65536), "timeout", apart=True),
         Case(
-            "HTTP/2 unasked", b"\0\0\0\4\0\0\0\0\0" * 9, "protocol", phase="wait", says="over TLS though ALPN"
+            "HTTP/2 unasked",
+            b"\0\0\0\4\0\0\0\0\0" * 9,
+            "protocol",
+            phase="wait",
+            says="over TLS, but without ALPN,",
         ),
     )
 ]
