@@ -7349,6 +7349,9 @@ def report_warnings(report: Report) -> Iterator[str]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 25a. Documents, JSON. Report -> values.
+UNSENT = {None: None, "not known": None, "not asked for": False, "not sent": False}  # client certificates
+
+
 def header_list(headers: Iterable[Header]) -> list[dict[str, str]]:
     """Return header fields; the values of credentials are masked."""
     return [
@@ -7368,9 +7371,6 @@ def certificate_document(certificate: Certificate, now: datetime.datetime) -> di
         "not_after": certificate.not_after and instant_text(certificate.not_after, "seconds"),
         "days_left": certificate.days_left(now),
     }
-
-
-UNSENT = {None: None, "not known": None, "not asked for": False, "not sent": False}  # client certificates
 
 
 def network_document(step: Step) -> dict[str, Any]:
@@ -7689,12 +7689,10 @@ def har_request(step: Step) -> dict[str, Any]:
     return request
 
 
-NO_RESPONSE = Response(0, "", "unknown", ())
-
-
 def har_response(step: Step) -> dict[str, Any]:
     """Return the response; where there was none HAR asks for empty values."""
-    response, answer = step.response or NO_RESPONSE, step.answer or NO_RESPONSE
+    none = Response(0, "", "unknown", ())
+    response, answer = step.response or none, step.answer or none
     return {
         "status": answer.status,
         "statusText": answer.reason,
@@ -7802,6 +7800,7 @@ FAMILIES = {  # name and HELP, which is the same in all files: Prometheus compla
     "runs_failed": "Runs of the series that failed.",
     "runs_bad_status": "Runs of the series without an error whose answer was not good.",
 }
+LABEL_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 Gauge = tuple[str, dict[str, str], "float | None"]  # family, labels, value
 
 
@@ -7874,9 +7873,6 @@ def chain_gauges(report: Report) -> Iterator[Gauge]:
             yield "runs", labels, whole.runs
             yield "runs_failed", labels, whole.failed
             yield "runs_bad_status", labels, whole.bad_status
-
-
-LABEL_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def exposition(report: Report) -> Iterator[bytes]:
@@ -8028,6 +8024,9 @@ def otlp_export(report: Report) -> Iterator[bytes]:
 LONG_VALID = datetime.timedelta(days=30)  # of a certificate
 LEVELS = " ▁▂▃▄▅▆▇█"
 LABEL = 15  # columns of a label
+CACHE_FIELDS = ("cache-status", "cf-cache-status", "x-cache", "age", "via")
+COUNTED_TRIP_US = 1_000  # of shorter round trips the number is not told: computing takes as long
+LEAST_SPENT_US = 50  # less would read 0.0 ms
 
 
 class Span(NamedTuple):
@@ -8183,9 +8182,6 @@ def network_rows(step: Step) -> Iterator[Row]:
         yield "Network", f"round trip {network.rtt_us / 1000:.2f} ms{again}"
 
 
-CACHE_FIELDS = ("cache-status", "cf-cache-status", "x-cache", "age", "via")
-
-
 def claim_rows(step: Step, response: Response) -> Iterator[Row]:
     """Show what the response of a step says of itself; nothing of it was measured."""
     said = [f"{name}: {decode(value)}" for name, value in response.headers if name.lower() in CACHE_FIELDS]
@@ -8228,10 +8224,6 @@ def why_rows(error: Failure, often: str = "") -> Iterator[Row]:
     """Say why a step failed, and what to try; of a series, how `often` it failed so."""
     yield "Why", Span(clip(error.message) + often, "bad")
     yield "Try", clip(error.hint)
-
-
-COUNTED_TRIP_US = 1_000  # of shorter round trips the number is not told: computing takes as long
-LEAST_SPENT_US = 50
 
 
 def owners_text(shares: Sequence[Share], trip: int) -> str:
