@@ -7668,9 +7668,7 @@ def cookie_list(headers: Iterable[Header], name: str) -> list[dict[str, str]]:
 
 
 def har_request(step: Step) -> dict[str, Any]:
-    """Return what was asked: of the query MAX_QUERY_FIELDS parameters at most, of the body the size alone.
-    They stay encoded, as in the URL, which is masked: decoded they might show what was not found there.
-    """
+    """Return what was asked. Parameters stay encoded: decoded, they might show what was not masked."""
     fields = step.url.partition("?")[2].split("&", MAX_QUERY_FIELDS)[:MAX_QUERY_FIELDS]
     pairs = [field.partition("=") for field in fields if field]
     request: dict[str, Any] = {
@@ -7707,15 +7705,14 @@ def har_response(step: Step) -> dict[str, Any]:
 
 
 def har_entry(step: Step) -> dict[str, Any]:
-    timings = har_timings(step.timing)
     entry = {
         "pageref": f"page_{step.turn.number}",
         "startedDateTime": instant_text(step.started_at),
-        "time": round(sum(value for key, value in timings.items() if value > 0 and key != "ssl"), 3),
+        "time": step.timing.total / 1000,
         "request": har_request(step),
         "response": har_response(step),
         "cache": {},
-        "timings": timings,
+        "timings": har_timings(step.timing),
     }
     if step.network.peer:
         entry["serverIPAddress"] = step.network.peer.ip.partition("%")[0]
@@ -7738,9 +7735,7 @@ def masked(value: Any, secrets: Secrets) -> Any:
 
 
 def json_text(value: dict[str, Any], secrets: Secrets, indent: int | None = 2) -> str:
-    """Return JSON in ASCII without the user's secrets. Nothing in it can move a terminal's cursor, or is a
-    command for a CI runner: see `visible`.
-    """
+    """Return JSON in ASCII without the user's secrets, and without commands for a terminal or a CI runner."""
     import json
 
     between = None if indent else (",", ":")
@@ -8173,8 +8168,7 @@ def network_rows(step: Step) -> Iterator[Row]:
         elif alpn:
             protocol += f" (ALPN {alpn})"
         yield "Protocol", protocol
-    if network.tls != NO_TLS:
-        yield from tls_rows(network.tls, step.started_at)
+    yield from tls_rows(network.tls, step.started_at)
     if network.interface and network.local_ip:
         yield "From", f"{network.local_ip} (--interface {network.interface})"
     if network.rtt_us is not None:
@@ -8911,9 +8905,7 @@ class RichPainter(Painter):
 
 @cache
 def has_rich() -> bool:
-    """Import what reports need of rich, its table of widths too, and tell whether that was possible. Versions
-    before 13.7 lose characters where a line is folded within a wide one.
-    """
+    """Import what reports need of rich; tell if it is here, and loses no characters (as before 13.7)."""
     if not all(map(optional, ("rich.console", "rich.table", "rich.panel"))):
         return False
     try:
