@@ -283,8 +283,7 @@ MAX_URL = 256 * 1024  # characters; what servers accept is far shorter
 MAX_QUERY_FIELDS = 1000  # that a HAR entry lists
 MAX_METRICS = 50  # of Server-Timing; of each as many parameters
 MAX_TEXT = 2000  # characters of any one text from outside that are shown
-MAX_FOREIGN = 200  # characters of the other side's words inside a message
-MAX_NAMED = 100  # characters of what an error names of a file
+MAX_FOREIGN = 200  # characters of the other side's words, or of a file, inside a message
 MAX_FIELD = 64 * 1024  # bytes of a header field of the user's; no more is read of a text of the other side's
 MIN_SECRET = 8  # characters of a credential that is masked where it is repeated
 BUFFER = 256 * 1024  # one read; larger ones gained nothing on loopback
@@ -1094,7 +1093,7 @@ def private_names(headers: Iterable[Header]) -> set[str]:
 
 def names_parameter(name: str) -> bool:
     """Tell whether a parameter of a URL is for a credential: `to%6Ben`, `user[password]` and `key[0]` too."""
-    plain = re.sub("[][]", "-", urllib.parse.unquote(name[-MAX_NAMED:])).strip("-").lower()
+    plain = re.sub("[][]", "-", urllib.parse.unquote(name[-MAX_FOREIGN:])).strip("-").lower()
     return bool(re.match(SECRET_PARAMETER, plain)) or names_credential(plain)
 
 
@@ -1264,7 +1263,7 @@ BUDGET_KEYS = {key: [key, *(f"{key}.{statistic}" for statistic in SLO_STATS)] fo
 
 def parse_budget(key: str, amount: str) -> float | Allowance:
     """Read MS, or +MS and +N% for a relative budget; raises SloError."""
-    relative, shown = amount.startswith("+"), f"SLO value '{clip(amount, MAX_NAMED)}' of '{key}'"
+    relative, shown = amount.startswith("+"), f"SLO value '{clip(amount, MAX_FOREIGN)}' of '{key}'"
     phase, dot, _ = key.partition(".")
     if relative and dot:
         raise SloError(f"{shown}: relative budgets are of medians, expected {phase}")
@@ -1287,7 +1286,7 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
     thresholds: dict[str, float | Allowance] = {}
     for entry in entries:
         name, equals, amount = (part.strip() for part in entry.partition("="))
-        key, name = name.lower(), clip(name, MAX_NAMED)
+        key, name = name.lower(), clip(name, MAX_FOREIGN)
         if not equals:
             raise SloError(f"Missing '=' in SLO entry '{name}': expected KEY=MS, for example total=300")
         phase = key.partition(".")[0]
@@ -1565,24 +1564,20 @@ def resolve_reference(base: str, reference: str) -> str:
     return f"{scheme}://{authority}{reference}"
 
 
-def redirect_error(message: str) -> NetworkError:
-    hint = "The server's redirect is at fault: ask whoever runs it, or request the intended URL directly."
-    return NetworkError("redirect", message, hint)
-
-
 def resolve_location(url: Url, locations: Sequence[bytes]) -> Url:
     """Return where a redirect leads (RFC 9110 section 10.2.2, RFC 3986 section 5); raises NetworkError."""
-    if len(set(locations)) > 1:
-        raise redirect_error("the redirect names two different Locations")
     # Surrogates keep the bytes that are not UTF-8, for percent-encoding.
     text = locations[0].decode("utf-8", "surrogateescape").strip(" \t")
     # As browsers: slashes too many are skipped, and http:/b on a page of http is /b (WHATWG URL section 4.4).
     text = re.sub(rf"(?ai)^{url.scheme}:(?!//)", "", text)
     text = re.sub(r"(?ai)^(https?:)/*|^/{3,}", r"\1//", text)
     try:
+        if len(set(locations)) > 1:
+            raise UsageError("it names two different Locations")
         return parse_url(resolve_reference(url.text, text), drop_userinfo=True)
     except UsageError as error:
-        raise redirect_error(f"the redirect cannot be followed: {error.message}") from None
+        hint = "The server's redirect is at fault: ask whoever runs it, or request the intended URL directly."
+        raise NetworkError("redirect", f"the redirect cannot be followed: {error.message}", hint) from None
 
 
 def next_request(request: Request, status: int, url: Url) -> Request:
@@ -2129,7 +2124,7 @@ def foreign_hints() -> dict[str, str]:
 
 def instead_of(name: str) -> str:
     """Say what there is in place of an option that does not exist."""
-    hints, word = foreign_hints(), name[:MAX_NAMED].lower()
+    hints, word = foreign_hints(), name[:MAX_FOREIGN].lower()
     if name in hints:
         return hints[name]
     near = [word] if word in NAMES else [each for each in NAMES if each.startswith(word)]
