@@ -1883,6 +1883,7 @@ class Baseline(NamedTuple):
     outcomes: Sequence[str]  # statuses, and ERROR
     distributions: Mapping[str, Distribution]  # by key
     beside: Mapping[str, float | None]  # what may go with a difference; None where the export lacks it
+    usual_status: int | None = None  # it is not told
 
 
 def checked_number(value: float) -> int:
@@ -5878,8 +5879,7 @@ def nearest_rank(ordered: Sequence[Thing], percent: int) -> Thing:
 @cache
 def interval_rank(count: int, rivals: int = 1) -> int:
     """Return the largest k for which the median lies outside [x(k), x(n-k+1)] at most once in INTERVAL_RISK
-    times, for each of so many `rivals`; 0 for fewer values than `needed_values`. (Both tails of a binomial
-    distribution; no shape is assumed.)
+    times for all `rivals`: both tails of a binomial distribution. 0 for fewer values than `needed_values`.
     """
     tail, term, rank = 0, 1, 0  # tail: the chance that fewer than rank + 1 lie below it, times 2 ** count
     while True:
@@ -6119,10 +6119,8 @@ def is_starved(step: Step) -> bool:
 
 
 class Summary:
-    """What the steps of one number have in common, of one variant.
-
-    Its statistics are of the steps in `used`: how soon a step failed, or an error page came, says nothing
-    about good answers.
+    """What the steps of one number have in common, of one variant. Its statistics are of the steps in `used`:
+    how soon a step failed, or an error page came, says nothing about good answers.
     """
 
     def __init__(self, steps: Sequence[Step]) -> None:
@@ -6191,7 +6189,6 @@ class Comparison(NamedTuple):
     differences: Mapping[str, Distribution]  # by how much each key is above the other side's
     phases: Mapping[str, float]  # those of it that certainly differ, without trifles; the largest first
     needed: int  # how many values an interval takes
-    statuses: tuple[int | None, int | None]  # the usual ones
 
     @property
     def names(self) -> tuple[str, str]:
@@ -6255,7 +6252,6 @@ def certain_phases(differences: Mapping[str, Distribution]) -> dict[str, float]:
 
 def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
     """Compare a side with the first one, which has so many `rivals`; or a series with an earlier one."""
-    statuses: tuple[int | None, int | None] = (None, None)
     if isinstance(other, Baseline):
         pairs = {key: (own.distributions[key], other.distributions[key]) for key in STAT_KEYS}
         differences = certain = {key: difference_of_series(*pair) for key, pair in pairs.items()}
@@ -6263,14 +6259,12 @@ def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
         differences = {key: difference_in_turn(key, own, other, rivals) for key in STAT_KEYS}
         # Each phase is a rival: else one of five would differ by chance in a fifth of all comparisons.
         certain = {key: difference_in_turn(key, own, other, rivals * len(PHASES)) for key in PHASES}
-        statuses = (own.usual_status, other.usual_status)
     verdict = verdict_of(differences["total"])
     if not (own.good and other.good):
         verdict = "too_few"
-    if None not in statuses and statuses[0] != statuses[1]:
+    if None not in (own.usual_status, other.usual_status) and own.usual_status != other.usual_status:
         verdict = "unlike"  # the times are of different work
-    phases = certain_phases(certain)
-    return Comparison(own, other, verdict, differences, phases, needed_values(rivals), statuses)
+    return Comparison(own, other, verdict, differences, certain_phases(certain), needed_values(rivals))
 
 
 def compare_all(options: Options, compared: Mapping[str, Summary | Baseline]) -> list[Comparison]:
@@ -6322,10 +6316,8 @@ def judge_allowance(key: str, allowance: Allowance, found: Comparison) -> Judgem
 # ---------------------------------------------------------------------------------------------------------
 # 22c. Verdict. Runs -> the budgets' outcome.
 def judge_time(key: str, threshold: float, runs: Sequence[Run]) -> Judgement:
-    """Hold runs of one variant against a budget in ms.
-
-    A plain budget holds for the last successful step of every run, and the worst run is named. Times are
-    whole microseconds by now, so that the outcome can be computed again from what is printed.
+    """Hold runs of one variant against a budget in ms. A plain one holds for the last successful step of each
+    run, and the worst run is named.
     """
     phase, dot, statistic = key.partition(".")
     judgement = Judgement(key, "kept", runs[0].turn.variant, threshold)
@@ -8569,7 +8561,7 @@ def verdict_sentence(found: Comparison) -> str:
     (name, against), total = found.names, found.differences["total"]
     than = "" if against == SIDES[0] else f" than {against}"
     if found.verdict == "unlike":
-        answers = f"{name} answers {found.statuses[0]}, {against} {found.statuses[1]}"
+        answers = f"{name} answers {found.own.usual_status}, {against} {found.other.usual_status}"
         return f"{answers}: the times are of different work"
     if found.verdict == "too_few" and total.median is not None:
         if not (found.own.good and found.other.good):
@@ -8880,7 +8872,9 @@ class RichPainter(Painter):
 
     def _table(self, table: Table) -> Any:
         widths, rows = self._columns(table)
-        drawn = optional("rich.table").Table(box=optional("rich.box").ROUNDED, header_style="strong")
+        whole = sum(widths) + self.gap * (len(widths) - 1) + self.edges  # else rich folds numbers
+        box = optional("rich.box").ROUNDED
+        drawn = optional("rich.table").Table(box=box, header_style="strong", width=whole)
         for heading, width in zip(table.headings, widths):
             side = "right" if heading in table.numbers else "left"
             drawn.add_column(self._text(heading), justify=side, width=width, overflow="fold")

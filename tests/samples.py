@@ -105,11 +105,25 @@ def pauses(chance: random.Random) -> list[Any]:
     return drawn(times, backends("abcd", 100, chance), interval=interval)
 
 
+def leak(chance: random.Random) -> list[Any]:
+    """Let all get slower by and by, and each third be slow."""
+    return drawn([chance.gauss(20 + run + 250 * (run % 3 == 1), 1) for run in range(60)])
+
+
+def lost_packets(chance: random.Random) -> list[Any]:
+    """Lose a SYN now and then, and let each fifth be slow."""
+    return drawn(
+        [chance.gauss(20 + 100 * (run % 5 == 2), 1) + 1000 * (chance.random() < 0.06) for run in range(60)]
+    )
+
+
 # Series of two causes at once, with what is to be said of the slow runs, in any order.
 TWO_CAUSES: dict[Callable[[random.Random], list[Any]], set[Any]] = {
     restart: {("every 3 runs", "x-backend: c")},
     release: {("from run 21", None)},
     pauses: {("every 6 runs", None), ("every 4 runs", "x-backend: d")},
+    leak: {("every 3 runs", None)},
+    lost_packets: {("every 5 runs", None)},
 }
 
 

@@ -138,7 +138,7 @@ def difference(now: Any, before: Any, paired: bool) -> Any:
 def gate_of(now: Any, before: Any, paired: bool) -> str:
     """Have the program hold a side against the gate; return the outcome."""
     found = {"total": difference(now, before, paired)}
-    comparison = tool.Comparison(now, before, "", found, {}, tool.needed_values(1), (200, 200))
+    comparison = tool.Comparison(now, before, "", found, {}, tool.needed_values(1))
     outcome: str = tool.judge_allowance("total", GATE, comparison).outcome
     return outcome
 
