@@ -581,13 +581,6 @@ class Series(NamedTuple):
     addresses: tuple[str, ...] = ()  # those that were given; otherwise a lookup finds them
     duration: float | None = None  # seconds
 
-    def runs(self, variants: int) -> int:
-        """Return how many runs it takes at most, if each round measures so many variants."""
-        rounds = self.rounds
-        if self.duration is not None:
-            rounds = math.ceil(self.duration / self.interval) if self.interval else MAX_COUNT // variants
-        return variants * rounds
-
 
 class Identity(NamedTuple):
     """The paths of a client certificate with its chain, and of its key, which may be the same."""
@@ -674,10 +667,6 @@ class Certificate(NamedTuple):
     path_length: int | None = None  # how many CAs there may be below this one
     constrained: bool = False  # it may issue for some names alone
 
-    def days_left(self, now: datetime.datetime) -> int | None:
-        """Return whole days until expiry; negative once it has expired."""
-        return None if self.not_after is None else (self.not_after - now).days
-
 
 NO_CERTIFICATE = Certificate(None, None, None, None, None, None, None)
 
@@ -742,10 +731,6 @@ class Timing(NamedTuple):
     total: int
     send: int | None
     ttfb: int | None
-
-    def ms(self, key: str) -> float | None:
-        value: int | None = getattr(self, key)
-        return None if value is None else value / 1000
 
 
 class Failure(NamedTuple):
@@ -7356,7 +7341,7 @@ def certificate_document(certificate: Certificate, now: datetime.datetime) -> di
         "sha256": certificate.sha256,
         "not_before": certificate.not_before and instant_text(certificate.not_before, "seconds"),
         "not_after": certificate.not_after and instant_text(certificate.not_after, "seconds"),
-        "days_left": certificate.days_left(now),
+        "days_left": certificate.not_after and (certificate.not_after - now).days,  # below 0: it is over
     }
 
 
@@ -7427,7 +7412,7 @@ def step_document(step: Step) -> dict[str, Any]:
             "headers": header_list(step.sent_headers),
             "body_bytes": len(step.request.data),
         },
-        "timing": {f"{key}_ms": step.timing.ms(key) for key in STAT_KEYS},
+        "timing": {f"{key}_ms": to_ms(getattr(step.timing, key)) for key in STAT_KEYS},
         "network": network_document(step),
         "response": response_document(step),
         "error": step.error and step.error._asdict(),
@@ -9248,11 +9233,14 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
     if not variants:
         return
     report.variants = [variant.name for variant in variants]
-    runs = report.planned = series.runs(len(variants))
+    rounds, duration, advice = series.rounds, series.duration, "--count"
+    if duration is not None:
+        rounds = math.ceil(duration / series.interval) if series.interval else MAX_COUNT // len(variants)
+        advice = "--duration, or raise --interval"
+    runs = report.planned = len(variants) * rounds
     if runs > MAX_COUNT:
-        advice = "--count" if series.duration is None else "--duration, or raise --interval"
         raise UsageError(f"these are {runs} runs, at most {MAX_COUNT}: lower {advice}")
-    for number, due in each_start(runs // len(variants), report, live):
+    for number, due in each_start(rounds, report, live):
         for variant in sorted(variants, key=lambda _: os.urandom(8)):
             turn = Turn(len(report.runs) + 1, number, variant.name, due)
             try:

@@ -172,7 +172,7 @@ def test_runs_that_hang_leave_no_threads_and_no_connections_behind(start_tool):
 
 
 NO_COUNTS = ["0", "-1", "10001", "1_0", "", "1.5", "1e3", "٣", " 3", "9" * 5000]
-NO_INTERVALS = ["", "-1", "nan", "inf", "1_0", "1d", "٠", "0x0", "0.0009", "86401"]
+NO_INTERVALS = ["", "-1", "nan", "inf", "1_0", "1d", "٠", "0x0", "86401"]
 
 
 def test_what_is_no_count_or_interval_is_refused(call_tool, server):
