@@ -6,6 +6,7 @@ On real paths, with the truth known by construction: test_causes.py, and bench/c
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any
 
@@ -23,9 +24,12 @@ COUNTERS = tool.Counters(**dict.fromkeys(tool.Counters._fields, 0))._replace(
     segment=1448, segment_in=1448, time_out_us=212 * MS, path_mtu=1500, rtt_us=TRIP, smoothed_rtt_us=TRIP
 )
 PROXY = tool.Route(tool.Proxy("http", "proxy.test", 3128, None, None), "https_proxy")
-TLS_PROXY = tool.Route(tool.Proxy("https", "proxy.test", 3128, None, None), "--proxy")
 DIRECT = tool.Route(None, None)
-HTTPS = {"url": "https://a.test"}
+REFUSED, GONE = (
+    tool.Attempt("10.21.0.2", 300, "connection refused"),
+    tool.Attempt("::2", 250 * MS, tool.GIVEN_UP),
+)
+WON = tool.Attempt("b", TRIP, None)
 
 
 def step_of(
@@ -73,17 +77,50 @@ def step_of(
     )
 
 
-def owed(step: Any) -> dict[str, float]:
-    """Return by phase and owner how many ms of a step are owed; ! is for what is seen."""
-    shares = {}
-    for share in tool.accounted(step, 0).account:
-        owners = share.owner + (f"|{share.other}" if share.other else "")
-        shares[f"{share.phase} {owners}{'!' * (share.certainty == 'seen')}"] = share.us / MS
-    return shares
+def connects(ms: float, *attempts: Any) -> dict[str, Any]:
+    return {"connect": ms, "attempts": attempts}
 
 
-def busy(ms: float, **more: Any) -> dict[str, Any]:
-    return {"busy_us": ms * MS, **more}
+def through(proxy: str, ms: float, target: str = "https", source: str = "https_proxy") -> dict[str, Any]:
+    """Connect through a proxy of a kind, which is a round trip away."""
+    route = tool.Route(tool.Proxy(proxy, "proxy.test", 3128, None, None), source)
+    return {**connects(ms, WON), "connected_us": TRIP, "route": route, "url": f"{target}://a.test"}
+
+
+def owed(step: Any) -> str:
+    """Say who owes how many ms of a step, in turn; ! is for what is seen."""
+    shares = tool.accounted(step, 0).account
+    return ", ".join(f"{each.owners}{'!' * (each.certainty == 'seen')} {each.us / MS:g}" for each in shares)
+
+
+def counted(mark: str, busy: float, more: dict[str, Any]) -> dict[str, Any]:
+    """Give what the kernel counted at a mark, so many ms after which all was acknowledged; with all else."""
+    counters = {name: value for name, value in more.items() if name in COUNTERS._fields}
+    rest = {name: value for name, value in more.items() if name not in counters}
+    return {mark: {"busy_us": busy * MS, **counters}, **rest}
+
+
+def waited(ms: float, busy: float, **more: Any) -> dict[str, Any]:
+    return {"wait": ms, **counted("answered", busy, more)}
+
+
+def shook(ms: float, busy: float, **more: Any) -> dict[str, Any]:
+    return {"tls": ms, **counted("sent", busy, more)}
+
+
+def sent(ms: float, busy: float, **more: Any) -> dict[str, Any]:
+    """Send 300 KB in 5 round trips: 10, 20, 40, 80, 160 segments."""
+    return waited(ms, busy, request_bytes=300_000, **more)
+
+
+def came(ms: float, size: int = 0, here: float = 0, **more: Any) -> dict[str, Any]:
+    return {"xfer": ms, "body": size, "starved": {"xfer": here * MS}, **more}
+
+
+def paused(ms: float, number: int = 1, longest: float = 0, lost: float = 0) -> dict[str, Any]:
+    return {
+        "pauses": tool.Pauses(*(round(each * MS) for each in (ms, 0, longest, lost)))._replace(number=number)
+    }
 
 
 def sample_of(ms: float) -> dict[str, int]:
@@ -91,164 +128,124 @@ def sample_of(ms: float) -> dict[str, int]:
     return {"smoothed_rtt_us": TRIP + round((ms * MS - TRIP) / 8)}
 
 
-BIG = {"request_bytes": 300_000}
-TRIPS_UP = {"wait path!": 60}  # of 300 KB: 10, 20, 40, 80, 160 segments
-SILENT = {"wait": 1500, "answered": busy(12), "error": "wait timeout"}
-PAUSES = tool.Pauses
-ACCOUNTS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
-    "a lookup": ({"dns": 40}, {"dns resolver!": 40}),
-    "a round trip": ({"connect": 12}, {"connect path!": 12}),
-    "a SYN-ACK a little late": ({"connect": 33}, {"connect path!": 12, "connect path": 21}),
-    "a late SYN-ACK": ({"connect": 712}, {"connect path!": 12, "connect server|path": 700}),
-    "a lost SYN": (
-        {"connect": 1012, "connected": {"retransmits": 1}},
-        {"connect path!": 12, "connect loss!": 1000},
+AGAIN = {"retransmits": 1}
+BY_SOCKET = {"route": tool.Route(None, None, "/s"), "connected_us": None}
+ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
+    "a lookup": ({"dns": 40}, "resolver! 40"),
+    "a round trip": ({"connect": 12}, "path! 12"),
+    "a SYN-ACK a little late": ({"connect": 34}, "path! 12, path 22"),
+    "a late SYN-ACK": ({"connect": 34.1}, "path! 12, server|path 22.1"),
+    "a lost SYN": ({"connect": 1012, "connected": AGAIN}, "path! 12, loss! 1000"),
+    "an address in vain": (connects(262, GONE, WON), "attempts! 250, path! 12"),
+    "an address of which the socket was made late": (connects(13, WON), "here! 1, path! 12"),
+    "no connection": ({"connect": 500, "connected_us": None}, "attempts! 500"),
+    "a unix socket": ({"connect": 1, **BY_SOCKET}, "server! 1"),
+    "a proxy that connects": (through("http", 600), "path! 12, path 12, proxy! 576"),
+    "a proxy over TLS": (through("https", 600), "path! 12, path 24, proxy! 564"),
+    "a proxy that is asked twice": (through("socks5", 600), "path! 12, path 24, proxy! 564"),
+    "a proxy over TLS that forwards": (through("https", 600, "http"), "path! 12, path 12, proxy! 576"),
+    "a proxy that forwards": (through("http", 12, "http"), "path! 12"),
+    "TLS 1.3": (shook(30, 12), "path! 12, server 18"),
+    "TLS 1.2": (shook(30, 24, version="TLSv1.2"), "path! 24, server 6"),
+    "TLS for which much is computed here": (shook(40, 12, quiet_us=12 * MS), "path! 12, here! 12, server 16"),
+    "TLS for which little is": (shook(40, 12, quiet_us=10 * MS), "path! 12, server 28"),
+    "TLS without a CPU": (
+        shook(60, 12, quiet_us=12 * MS, starved={"tls": 13 * MS}),
+        "path! 12, here! 13, server 35",
     ),
-    "an address in vain": (
-        {"connect": 262, "attempts": (tool.Attempt("::1", 262 * MS, "no"), tool.Attempt("b", TRIP, None))},
-        {"connect attempts!": 250, "connect path!": 12},
-    ),
-    "an address of which the socket was made late": (
-        {"connect": 13, "attempts": (tool.Attempt("b", TRIP, None),)},
-        {"connect here!": 1, "connect path!": 12},
-    ),
-    "no connection": ({"connect": 500, "connected_us": None}, {"connect attempts!": 500}),
-    "a proxy that connects": (
-        {
-            "connect": 600,
-            "connected_us": TRIP,
-            "route": PROXY,
-            "attempts": (tool.Attempt("p", TRIP, None),),
-            **HTTPS,
-        },
-        {"connect path!": 12, "connect path": 12, "connect proxy!": 576},
-    ),
-    "TLS 1.3, and what is computed here": (
-        {"tls": 40, "sent": busy(12, quiet_us=12 * MS)},
-        {"tls path!": 12, "tls here!": 12, "tls server": 16},
-    ),
-    "TLS 1.2": ({"tls": 30, "version": "TLSv1.2", "sent": busy(24)}, {"tls path!": 24, "tls server": 6}),
-    "a slow handshake": ({"tls": 512, "sent": busy(12)}, {"tls path!": 12, "tls server": 500}),
-    "a handshake that was lost, perhaps": (
-        {"tls": 236, "sent": busy(12)},
-        {"tls path!": 12, "tls server|loss": 224},
-    ),
-    "a slow server": ({"wait": 112, "answered": busy(12)}, {"wait path!": 12, "wait server": 100}),
-    "an acknowledgment within ticks": (
-        {"wait": 40, "answered": busy(22)},
-        {"wait path!": 12, "wait server": 28},
-    ),
-    "an acknowledgment that may be held back": (
-        {"wait": 112, "answered": busy(112)},
-        {"wait path!": 12, "wait server|path": 100},
-    ),
-    "a path that has grown": (
-        {"wait": 412, "answered": busy(412)},
-        {"wait path!": 12, "wait path": 400},
-    ),
-    "a request lost": (
-        {"wait": 231, "answered": busy(231, retransmits=1)},
-        {"wait path!": 12, "wait loss!": 219},
-    ),
+    "a handshake that was lost, perhaps": (shook(236, 12), "path! 12, server|loss 224"),
+    "a slow handshake": (shook(512, 12), "path! 12, server 500"),
+    "a slow server": (waited(112, 12), "path! 12, server 100"),
+    "an acknowledgment within ticks": (waited(40, 22), "path! 12, server 28"),
+    "an acknowledgment that may be held back": (waited(40, 22.1), "path! 12, server|path 10.1, server 17.9"),
+    "the longest such": (waited(300, 212), "path! 12, server|path 200, server 88"),
+    "a path that has grown": (waited(300, 212.1), "path! 12, path 200.1, server 87.9"),
+    "a request lost": (waited(231, 231, **AGAIN), "path! 12, loss! 219"),
     "a request lost, the acknowledgment with the answer": (
-        {"wait": 512, "answered": busy(512, retransmits=1)},
-        {"wait path!": 12, "wait loss!": 224, "wait server|loss": 276},
+        waited(512, 512, **AGAIN),
+        "path! 12, loss! 224, server|loss 276",
     ),
-    "a request late, not lost": (
-        {"wait": 350, "answered": busy(350, retransmits=1, **sample_of(350))},
-        {"wait path!": 12, "wait path": 338},
+    "a request lost, by a sample": (
+        waited(400, 400, **AGAIN, **sample_of(279)),
+        "path! 12, loss! 224, server 164",
     ),
+    "a request late, by a sample": (waited(400, 400, **AGAIN, **sample_of(280)), "path! 12, path 388"),
     "a request late, that came twice": (
-        {"wait": 616, "answered": busy(285, retransmits=1, duplicates=1)},
-        {"wait path!": 12, "wait path|loss": 273, "wait server": 331},
+        waited(616, 285, retransmits=1, duplicates=1),
+        "path! 12, path|loss 273, server 331",
     ),
-    "late or lost": (
-        {"wait": 232, "answered": busy(232, retransmits=1, **sample_of(232))},
-        {"wait path!": 12, "wait path|loss": 220},
+    "a request late or lost": (waited(232, 232, **AGAIN, **sample_of(232)), "path! 12, path|loss 220"),
+    "an answer too early to be lost": (waited(201.9, 12), "path! 12, server 189.9"),
+    "an answer lost, perhaps": (waited(202, 12), "path! 12, server|loss 190"),
+    "the latest such": (waited(296, 12), "path! 12, server|loss 284"),
+    "one too late for that": (waited(296.1, 12), "path! 12, server 284.1"),
+    "an answer lost twice, perhaps": (waited(496, 12), "path! 12, server|loss 484"),
+    "one too late for that, too": (waited(496.1, 12), "path! 12, server 484.1"),
+    "an answer that cannot be lost": (
+        waited(242, 12, connected={"segment": 32_768}),
+        "path! 12, server 230",
     ),
-    "an answer lost, perhaps": (
-        {"wait": 224, "answered": busy(12)},
-        {"wait path!": 12, "wait server|loss": 212},
-    ),
-    "an answer lost twice, perhaps": (
-        {"wait": 440, "answered": busy(12)},
-        {"wait path!": 12, "wait server|loss": 428},
-    ),
+    "one by a unix socket": ({"wait": 230, **BY_SOCKET}, "server 230"),
     "parts of an answer that were here": (
-        {"wait": 300, "answered": busy(12), "early_us": 150 * MS},
-        {"wait loss!": 150, "wait path!": 12, "wait server|loss": 100, "wait server": 38},
+        waited(300, 12, early_us=150 * MS),
+        "path! 12, loss! 150, server|loss 100, server 38",
     ),
-    "no CPU": (
-        {"wait": 100, "answered": busy(12), "starved": {"wait": 30 * MS}},
-        {"wait here!": 30, "wait path!": 12, "wait server": 58},
+    "no CPU": (waited(100, 12, starved={"wait": 30 * MS}), "path! 12, here! 30, server 58"),
+    "behind a proxy": (waited(312, 12, route=PROXY), "path! 12, server|proxy 300"),
+    "a kernel that does not tell": ({**waited(50, 0), "sent": {"busy_us": None}}, "path! 12, server 38"),
+    "silence": (waited(1500, 12, error="wait timeout"), "path! 12, server|path 1488"),
+    "silence of what lives": (waited(1500, 12, error="wait timeout", is_alive=True), "path! 12, server 1488"),
+    "silence of what is dead": (
+        waited(1500, 12, error="wait timeout", is_alive=False),
+        "path! 12, path 1488",
     ),
-    "behind a proxy": (
-        {"wait": 112, "answered": busy(12), "route": PROXY},
-        {"wait path!": 12, "wait server|proxy": 100},
-    ),
-    "a unix socket": (
-        {"wait": 50, "connect": 1, "route": tool.Route(None, None, "/s"), "connected_us": None},
-        {"connect server!": 1, "wait server": 50},
-    ),
-    "a kernel that does not tell": (
-        {"wait": 50, "answered": {"busy_us": None}, "sent": {"busy_us": None}},
-        {"wait path!": 12, "wait server": 38},
-    ),
-    "silence": (SILENT, {"wait path!": 12, "wait server|path": 1488}),
-    "silence of what lives": ({**SILENT, "is_alive": True}, {"wait path!": 12, "wait server": 1488}),
-    "silence of what is dead": ({**SILENT, "is_alive": False}, {"wait path!": 12, "wait path": 1488}),
-    "an upload in round trips": ({**BIG, "wait": 60, "answered": busy(60)}, TRIPS_UP),
-    "an upload on a line": (
-        {
-            **BIG,
-            "wait": 660,
-            "answered": busy(660, smoothed_rtt_us=40 * MS, acknowledged=300_000),
-        },
-        {**TRIPS_UP, "wait line": 600},
-    ),
-    "an upload without a queue": (
-        {**BIG, "wait": 660, "answered": busy(660, acknowledged=300_000)},
-        {**TRIPS_UP, "wait line|server": 600},
-    ),
-    "an upload that a window held": (
-        {**BIG, "wait": 660, "answered": busy(660, limited_us=80 * MS)},
-        {**TRIPS_UP, "wait server|line": 600},
-    ),
+    "a wait before a silence": (waited(1500, 12, error="xfer timeout"), "path! 12, server 1488"),
+    "a request of one round trip": (waited(30, 12, request_bytes=14_480), "path! 12, server 18"),
+    "a byte more": (waited(30, 24, request_bytes=14_481), "path! 24, server 6"),
+    "an upload in round trips": (sent(60, 60), "path! 60"),
+    "an upload on a line": (sent(660, 660, smoothed_rtt_us=18 * MS, **AGAIN), "path! 60, line 600"),
+    "an upload without a queue": (sent(660, 660, smoothed_rtt_us=17 * MS), "path! 60, line|server 600"),
+    "an upload that a window held": (sent(660, 660, limited_us=66_100), "path! 60, server|line 600"),
+    "hardly": (sent(660, 660, limited_us=66_000), "path! 60, line|server 600"),
     "an upload into a window that was shut": (
-        {**BIG, "wait": 660, "answered": busy(660, limited_us=500 * MS, retransmits=3)},
-        {**TRIPS_UP, "wait server|line": 600},
+        sent(660, 660, limited_us=500 * MS, retransmits=3),
+        "path! 60, server|line 600",
     ),
+    # What comes after the last acknowledgment is no part of an upload.
     "an upload that HTTP/2 held": (
-        {**BIG, "wait": 660, "send": 588, "held_us": 500 * MS, "answered": busy(100)},
-        {**TRIPS_UP, "wait server|line": 540, "wait server": 60},
+        sent(660, 100, send=588, held_us=500 * MS),
+        "path! 60, server|line 540, server 60",
+    ),
+    "HTTP/2 held it within the time that the kernel counts": (
+        sent(560, 460, held_us=300 * MS),
+        "path! 60, server|line 400, server 100",
     ),
     "an upload with a loss": (
-        {**BIG, "wait": 460, "answered": busy(360, retransmits=2, duplicates=1)},
-        {**TRIPS_UP, "wait loss!": 212, "wait line|server": 88, "wait server": 100},
+        sent(560, 460, retransmits=2, duplicates=1),
+        "path! 60, loss! 212, line|server 188, server 100",
     ),
-    "an upload whose MTU was told": (
-        {**BIG, "wait": 210, "answered": busy(210, retransmits=5, path_mtu=1300)},
-        {"wait path!": 210},
-    ),
+    "an upload whose MTU was told": (sent(310, 210, path_mtu=1300, **AGAIN), "path! 210, server 100"),
+    "a body within a round trip": (came(22, 9), "line|path 22"),
+    "a body a little later": (came(22.1, 9), "line|server 22.1"),
+    "a body of three flights": (came(60, 14_480 * 7), "path 24, line|server 36"),
+    "a byte more of it": (came(60, 14_480 * 7 + 1), "path 36, line|server 24"),
     "a body in pieces": (
-        {"xfer": 900, "body": 20_000, "pauses": PAUSES(800 * MS, 2, 450 * MS)},
-        {"xfer server": 800, "xfer path": 12, "xfer line|server": 88},
+        came(900, 20_000, **paused(800, 2)),
+        "server 800, path 12, line|server 88",
     ),
-    "one pause like a time-out": (
-        {"xfer": 230, "body": 5_000, "pauses": PAUSES(224 * MS, 1, 224 * MS)},
-        {"xfer server|loss": 224, "xfer line|path": 6},
-    ),
-    "a body with a loss": (
-        {"xfer": 300, "body": 5_000, "pauses": PAUSES(0, 0, 0, 250 * MS)},
-        {"xfer loss!": 250, "xfer line|server": 50},
-    ),
+    "pieces from behind a proxy": (came(240, route=PROXY, **paused(240, 2)), "server|proxy 240"),
+    "one pause like a time-out": (came(230, **paused(224)), "server|loss 224, line|path 6"),
+    "one too short for that": (came(189.9, **paused(189.9)), "server 189.9"),
+    "a body with a loss": (came(300, **paused(0, 0, lost=250)), "loss! 250, line|server 50"),
     "a body that stopped": (
-        {"xfer": 1500, "body": 9, "pauses": PAUSES(1400 * MS, 1, 1400 * MS), "error": "xfer timeout"},
-        {"xfer server|path": 1400, "xfer line|server": 100},
+        came(1500, error="xfer timeout", **paused(1400)),
+        "server|path 1400, line|server 100",
     ),
-    "a body read late": (
-        {"xfer": 100, "body": 9, "starved": {"xfer": 60 * MS}},
-        {"xfer here!": 60, "xfer line|here": 40},
+    "a body read late": (came(110, here=10.1), "here! 10.1, line|here 99.9"),
+    "a body hardly read late": (came(110, here=9.9), "here! 9.9, line|server 100.1"),
+    "pauses in which nothing was read": (
+        came(90, here=30, **paused(60, 2)),
+        "here! 30, server 30, line|here 30",
     ),
 }
 
@@ -259,99 +256,13 @@ def test_each_has_its_owner(name):
     assert owed(step_of(**known)) == expected
 
 
-# Each edge from both sides, and what comes first of two: ms, what is counted, what is owed.
-EDGES = [
-    ({"connect": 34}, "connect path! 12 connect path 22"),
-    ({"connect": 34.1}, "connect path! 12 connect server|path 22.1"),
-    (
-        {"tls": 60, "sent": busy(12, quiet_us=12 * MS), "starved": {"tls": 11 * MS}},
-        "tls path! 12 tls here! 12 tls server 36",
-    ),
-    (
-        {"tls": 60, "sent": busy(12, quiet_us=10 * MS), "starved": {"tls": 9 * MS}},
-        "tls path! 12 tls here! 9 tls server 39",
-    ),
-    ({"wait": 40, "answered": busy(22.1)}, "wait path! 12 wait server|path 10.1 wait server 17.9"),
-    ({"wait": 300, "answered": busy(212)}, "wait path! 12 wait server|path 200 wait server 88"),
-    ({"wait": 300, "answered": busy(212.1)}, "wait path! 12 wait path 200.1 wait server 87.9"),
-    ({"wait": 400, "answered": busy(400, retransmits=1, **sample_of(280))}, "wait path! 12 wait path 388"),
-    (
-        {"wait": 400, "answered": busy(400, retransmits=1, **sample_of(279))},
-        "wait path! 12 wait loss! 224 wait server 164",
-    ),
-    ({"wait": 201.9, "answered": busy(12)}, "wait path! 12 wait server 189.9"),
-    ({"wait": 202, "answered": busy(12)}, "wait path! 12 wait server|loss 190"),
-    ({"wait": 296, "answered": busy(12)}, "wait path! 12 wait server|loss 284"),
-    ({"wait": 296.1, "answered": busy(12)}, "wait path! 12 wait server 284.1"),
-    ({"wait": 496, "answered": busy(12)}, "wait path! 12 wait server|loss 484"),
-    ({"wait": 496.1, "answered": busy(12)}, "wait path! 12 wait server 484.1"),
-    ({"wait": 1500, "answered": busy(12), "error": "xfer timeout"}, "wait path! 12 wait server 1488"),
-    ({"wait": 30, "request_bytes": 14_480, "answered": busy(12)}, "wait path! 12 wait server 18"),
-    ({"wait": 30, "request_bytes": 14_481, "answered": busy(24)}, "wait path! 24 wait server 6"),
-    (
-        {**BIG, "wait": 660, "answered": busy(660, limited_us=66 * MS)},
-        "wait path! 60 wait line|server 600",
-    ),
-    (
-        {**BIG, "wait": 660, "answered": busy(660, limited_us=66.1 * MS)},
-        "wait path! 60 wait server|line 600",
-    ),
-    (
-        {**BIG, "wait": 660, "answered": busy(660, retransmits=1, smoothed_rtt_us=18 * MS)},
-        "wait path! 60 wait line 600",
-    ),
-    (
-        {**BIG, "wait": 660, "answered": busy(660, retransmits=1, smoothed_rtt_us=17 * MS)},
-        "wait path! 60 wait loss! 212 wait line|server 388",
-    ),
-    # What comes after the last acknowledgment is no part of an upload.
-    ({**BIG, "wait": 310, "answered": busy(210, path_mtu=1300)}, "wait path! 210 wait server 100"),
-    (
-        {**BIG, "wait": 560, "answered": busy(460, retransmits=1)},
-        "wait path! 60 wait loss! 212 wait line|server 188 wait server 100",
-    ),
-    (
-        {**BIG, "wait": 560, "held_us": 300 * MS, "answered": busy(460)},
-        "wait path! 60 wait server|line 400 wait server 100",
-    ),
-    ({"xfer": 22, "body": 9}, "xfer line|path 22"),
-    ({"xfer": 22.1, "body": 9}, "xfer line|server 22.1"),
-    ({"xfer": 60, "body": 14_480 * 7}, "xfer path 24 xfer line|server 36"),
-    ({"xfer": 110, "body": 9, "starved": {"xfer": 9.9 * MS}}, "xfer here! 9.9 xfer line|server 100.1"),
-    ({"xfer": 110, "body": 9, "starved": {"xfer": 10.1 * MS}}, "xfer here! 10.1 xfer line|here 99.9"),
-    (
-        {"xfer": 90, "pauses": PAUSES(60 * MS, 2), "starved": {"xfer": 30 * MS}},
-        "xfer here! 30 xfer server 30 xfer line|here 30",
-    ),
-    ({"xfer": 60, "body": 14_480 * 7 + 1}, "xfer path 36 xfer line|server 24"),
-    ({"xfer": 189.9, "pauses": PAUSES(189_900, 1)}, "xfer server 189.9"),
-    ({"xfer": 240, "pauses": PAUSES(240 * MS, 2), "route": PROXY}, "xfer server|proxy 240"),
-    ({"wait": 230, "route": tool.Route(None, None, "/s")}, "wait server 230"),  # it loses nothing
-]
-
-
-def told(owed_by: dict[str, float]) -> str:
-    return " ".join(f"{owner} {ms:g}" for owner, ms in owed_by.items())
-
-
-@pytest.mark.parametrize(("known", "expected"), EDGES)
-def test_each_edge_has_two_sides(known, expected):
-    assert told(owed(step_of(**known))) == expected
-
-
 def test_where_no_kernel_tells_a_far_server_is_no_late_answer():
     step = step_of(connect=61)._replace(evidence=tool.Evidence(connected_us=61 * MS))
     assert tool.accounted(step, 0).findings == ()
 
 
 def test_an_upload_that_two_held_is_told_once_with_all_its_time():
-    known = {
-        **BIG,
-        "wait": 660,
-        "send": 648,
-        "held_us": 300 * MS,
-        "answered": busy(360, acknowledged=300_000),
-    }
+    known = sent(660, 360, send=648, held_us=300 * MS, acknowledged=300_000)
     found = tool.accounted(step_of(**known), 0).findings
     assert [each.id for each in found] == ["upload"] and "took 660 ms" in found[0].text
 
@@ -359,14 +270,14 @@ def test_an_upload_that_two_held_is_told_once_with_all_its_time():
 def test_of_a_body_that_one_flight_more_explains_both_are_named():
     """On a healthy path of 300 ms: `line` or `path`."""
     far = {"rtt_us": 300 * MS}
-    found = tool.accounted(step_of(xfer=1200, body=200_000, answered=far, ended=far), 0).findings
+    found = tool.accounted(step_of(**came(1200, 200_000, answered=far)), 0).findings
     assert all("round trip" in each.text for each in found), found
 
 
 def test_an_upload_may_end_within_the_round_trips_that_it_needs():
     """With -m 1, of 600 KB over a round trip of 300 ms."""
-    counted = busy(60, acknowledged=200_000, sent=300_000)
-    failed = step_of(**BIG, wait=60, answered=counted, error="wait timeout")
+    ended = {"busy_us": 60 * MS, "acknowledged": 200_000, "sent": 300_000}
+    failed = step_of(request_bytes=300_000, wait=60, ended=ended, error="wait timeout")
     timing = failed.timing._replace(xfer=None, send=60 * MS)
     network = failed.network._replace(peer=tool.Peer("192.0.2.1", 2, ("192.0.2.1", 80)))
     assert tool.accounted(failed._replace(timing=timing, network=network, response=None), 0).error.hint
@@ -415,190 +326,91 @@ def test_whatever_is_counted_shares_add_up_and_findings_can_be_told(times, evide
 # --- words ----------------------------------------------------------------------------------------
 
 NAMES = tool.Resolver(("10.9.1.53",), search=("a.test", "b.test"), ndots=5)
-GONE = (tool.Attempt("10.21.0.2", 300, "connection refused"), tool.Attempt("::2", 262 * MS, tool.GIVEN_UP))
-TOLD: dict[str, tuple[dict[str, Any], str]] = {
-    "lookup": (
-        {"dns": 475, "resolver": NAMES, "canonical_name": "a.test"},
-        (
-            "the resolver (10.9.1.53) took 475 ms for up to 3 names (search list): one run with "
-            "http://a.test./ tells whether it is that"
-        ),
-    ),
-    "lookup that fits time-outs": (
-        {"dns": 5013, "resolver": tool.Resolver(("10.9.1.53",)), "canonical_name": "a.test"},
-        (
-            "the resolver (10.9.1.53) took 5.0 s; it fits a time-out of 5 s: a name server gave no "
-            "usable answer in time, or none for A or AAAA (-4 or -6 tells)"
-        ),
-    ),
-    "attempts": (
-        {"connect": 274, "attempts": (*GONE, tool.Attempt("b", TRIP, None))},
-        "10.21.0.2 connection refused, ::2 had not answered after 262 ms: dead or far, -6 tells",
-    ),
-    "connect": (
-        {"connect": 712},
-        (
-            "the answer to the SYN came 700 ms later than a round trip (12.0 ms): a balancer that "
-            "connects first, a radio, ARP, or a queue on the way"
-        ),
-    ),
-    "loss": (
-        {"connect": 1012, "connected": {"retransmits": 1}},
-        (
-            "the SYN had to be sent again, once: it or its answer was lost or late (loss, a firewall, a "
-            "full listen queue)"
-        ),
-    ),
-    "loss of a request": (
-        {"wait": 231, "answered": busy(231, retransmits=1)},
-        "1 segment had to be sent again: loss on the way",
-    ),
-    "loss of large packets": (
-        {"wait": 700, "early_us": 600 * MS, "answered": busy(12, segment_in=536)},
-        (
-            "parts of the answer were here, and waited for one that was lost on the way; or packets of "
-            "1,500 bytes do not get through (MTU)"
-        ),
-    ),
-    "loss in a body": (
-        {"xfer": 300, "pauses": PAUSES(0, 0, 0, 250 * MS)},
-        "what came waited for a segment that was lost or late on the way",
-    ),
-    "path": (
-        {"connect": 412, "wait": 412, "answered": busy(412), "ended": {"rtt_us": 412 * MS}},
-        "2 round trips of 412 ms: a far server, or a queue on the way; a kept connection saves 1",
-    ),
-    "path that grew": (
-        {"wait": 412, "answered": busy(412)},
-        (
-            "an acknowledgment took 400 ms more than a round trip (12.0 ms): a queue on the way, a "
-            "radio, another route"
-        ),
-    ),
-    "path or a server that holds back": (
-        {"wait": 112, "answered": busy(112)},
-        (
-            "an acknowledgment took 100 ms more than a round trip (12.0 ms): the server held it back, or "
-            "a queue on the way, a radio, another route"
-        ),
-    ),
-    "path, or lost": (
-        {"wait": 300, "answered": busy(285, retransmits=1, duplicates=1)},
-        (
-            "an acknowledgment took 273 ms more than a round trip (12.0 ms): it was lost, or a queue on the "
-            "way, a radio, another route"
-        ),
-    ),
-    "path of a large request": (
-        {"wait": 120, "request_bytes": 31_130, "answered": busy(120), "ended": {"rtt_us": 60 * MS}},
-        "the request has 30.4 KB: it needs 2 round trips of 60.0 ms",
-    ),
-    "proxy": (
-        {
-            "connect": 600,
-            "connected_us": TRIP,
-            "route": PROXY,
-            "attempts": (tool.Attempt("p", TRIP, None),),
-            **HTTPS,
-        },
-        (
-            "the proxy took this long to connect to the target; TCP to the proxy itself took 12.0 ms; -x "
-            "'' goes without it"
-        ),
-    ),
-    "tls_slow": (
-        {"tls": 512, "sent": busy(12)},
-        "the server, or a box in between, took about 500 ms to answer the handshake, or its answer was lost",
-    ),
-    "tls_slow, not lost": (
-        {"tls": 112, "sent": busy(12)},
-        "the server, or a box in between, took about 100 ms to answer the handshake",
-    ),
-    "tls_slow behind a proxy": (
-        {"tls": 512, "sent": busy(12), "route": PROXY},
-        (
-            "the proxy (from https_proxy), the way behind it or the server took about 500 ms to answer the "
-            "handshake, or its answer was lost; -x '' goes without it"
-        ),
-    ),
-    "proxy over TLS": (
-        {
-            "connect": 600,
-            "connected_us": TRIP,
-            "route": TLS_PROXY,
-            "attempts": (tool.Attempt("p", TRIP, None),),
-        },
-        "the proxy took this long to shake hands; TCP to the proxy itself took 12.0 ms",
-    ),
-    "server": (
-        {"wait": 112, "answered": busy(12), "headers": (("Server-Timing", b"hit, cache;dur=2, db;dur=53"),)},
-        "the server, or what is behind it, took about 100 ms; it reports 53 ms itself (db)",
-    ),
-    "server that delays an acknowledgment": (
-        {"wait": 54, "answered": busy(12)},
-        (
-            "the server, or what is behind it, took about 42.0 ms; 40 ms is also what a delayed "
-            "acknowledgment takes: TCP_NODELAY"
-        ),
-    ),
-    "server, or lost": (
-        {"wait": 242, "answered": busy(12)},
-        "the server, or what is behind it, took about 230 ms, or its answer was lost",
-    ),
-    "server, within this machine": (
-        {"wait": 242, "answered": busy(12), "connected": {"segment": 32_768}},
-        "the server, or what is behind it, took about 230 ms",
-    ),
-    "server behind a proxy": (
-        {"wait": 312, "answered": busy(12), "route": PROXY},
-        (
-            "the proxy (from https_proxy), the way behind it or the server took about 300 ms, or its answer "
-            "was lost; -x '' goes without it"
-        ),
-    ),
-    "upload": (
-        {**BIG, "wait": 660, "answered": busy(660, limited_us=80 * MS, acknowledged=300_000)},
-        (
-            "sending 293.0 KB took 660 ms: 3.6 Mbit/s: the program there reads no faster, or its window "
-            "is small (shut for 80.0 ms); or the line"
-        ),
-    ),
-    "upload on a line": (
-        {
-            **BIG,
-            "wait": 660,
-            "answered": busy(660, smoothed_rtt_us=40 * MS, acknowledged=300_000),
-        },
-        "sending 293.0 KB took 660 ms: 3.6 Mbit/s: the line, or this machine's way out",
-    ),
-    "pauses": (
-        {"xfer": 4500, "pauses": PAUSES(4100 * MS, 10, 454 * MS)},
-        "the server sent in pieces: 4.1 s of 4.5 s in 10 pauses, the longest 454 ms",
-    ),
-    "pauses, a short one": (
-        {"xfer": 200, "pauses": PAUSES(150 * MS, 1, 150 * MS)},
-        "the server sent nothing for 150 ms",
-    ),
-    "pauses, one": (
-        {"xfer": 500, "pauses": PAUSES(450 * MS, 1, 450 * MS)},
-        "the server sent nothing for 450 ms, or what it sent was lost",
-    ),
-    "body": (
-        {"xfer": 8300, "body": 2_000_000},
-        "1.9 MB in 8.3 s: 235.3 KB/s without a pause: the line, a rate limit or a small buffer",
-    ),
-    "starved": (
-        {"wait": 100, "answered": busy(12), "starved": {"wait": 80 * MS}},
-        "this process waited for a CPU, or computed: its times may be too long by this",
-    ),
+LOOKUP = {"resolver": tool.Resolver(("10.9.1.53",)), "canonical_name": "a.test"}
+TOLD: dict[str, dict[str, Any]] = {
+    "lookup": {"dns": 475, **LOOKUP, "resolver": NAMES},
+    "lookup that fits time-outs": {"dns": 5013, **LOOKUP},
+    "attempts": connects(274, REFUSED, GONE, WON),
+    "connect": {"connect": 712},
+    "loss": {"connect": 1012, "connected": AGAIN},
+    "loss of a request": waited(231, 231, **AGAIN),
+    "loss of large packets": waited(700, 12, early_us=600 * MS, ended={"segment_in": 536}),
+    "loss in a body": came(300, **paused(0, 0, lost=250)),
+    "path": {"connect": 412, **waited(412, 412, ended={"rtt_us": 412 * MS})},
+    "path that grew": waited(412, 412),
+    "path or a server that holds back": waited(112, 112),
+    "path or a loss": waited(300, 285, retransmits=1, duplicates=1),
+    "path of a large request": waited(120, 120, request_bytes=31_130, ended={"rtt_us": 60 * MS}),
+    "proxy": through("http", 600),
+    "proxy over TLS": through("https", 600, "http", source="--proxy"),
+    "tls_slow": shook(512, 12),
+    "tls_slow and not lost": shook(112, 12),
+    "tls_slow behind a proxy": shook(512, 12, route=PROXY),
+    "server": waited(112, 12, headers=(("Server-Timing", b"hit, cache;dur=2, db;dur=53"),)),
+    "server that delays an acknowledgment": waited(54, 12),
+    "server or a loss": waited(242, 12),
+    "server within this machine": waited(242, 12, connected={"segment": 32_768}),
+    "server behind a proxy": waited(312, 12, route=PROXY),
+    "upload": sent(660, 660, limited_us=80 * MS, acknowledged=300_000),
+    "upload on a line": sent(660, 660, smoothed_rtt_us=40 * MS, acknowledged=300_000),
+    "pauses": came(4500, **paused(4100, 10, 454)),
+    "pauses but one": came(500, **paused(450)),
+    "pauses but a short one": came(200, **paused(150)),
+    "body": came(8300, 2_000_000),
+    "starved": waited(100, 12, starved={"wait": 80 * MS}),
 }
+WORDS = """
+lookup: the resolver (10.9.1.53) took 475 ms for up to 3 names (search list): one run with http://a.test./
+  tells whether it is that
+lookup that fits time-outs: the resolver (10.9.1.53) took 5.0 s; it fits a time-out of 5 s: a name server gave
+  no usable answer in time, or none for A or AAAA (-4 or -6 tells)
+attempts: 10.21.0.2 connection refused, ::2 had not answered after 250 ms: dead or far, -6 tells
+connect: the answer to the SYN came 700 ms later than a round trip (12.0 ms): a balancer that connects first,
+  a radio, ARP, or a queue on the way
+loss: the SYN had to be sent again, once: it or its answer was lost or late (loss, a firewall, a full listen
+  queue)
+loss of a request: 1 segment had to be sent again: loss on the way
+loss of large packets: parts of the answer were here, and waited for one that was lost on the way; or packets
+  of 1,500 bytes do not get through (MTU)
+loss in a body: what came waited for a segment that was lost or late on the way
+path: 2 round trips of 412 ms: a far server, or a queue on the way; a kept connection saves 1
+path that grew: an acknowledgment took 400 ms more than a round trip (12.0 ms): a queue on the way, a radio,
+  another route
+path or a server that holds back: an acknowledgment took 100 ms more than a round trip (12.0 ms): the server
+  held it back, or a queue on the way, a radio, another route
+path or a loss: an acknowledgment took 273 ms more than a round trip (12.0 ms): it was lost, or a queue on the
+  way, a radio, another route
+path of a large request: the request has 30.4 KB: it needs 2 round trips of 60.0 ms
+proxy: the proxy took this long to connect to the target; TCP to the proxy itself took 12.0 ms; -x '' goes
+  without it
+proxy over TLS: the proxy took this long to shake hands; TCP to the proxy itself took 12.0 ms
+tls_slow: the server, or a box in between, took about 500 ms to answer the handshake, or its answer was lost
+tls_slow and not lost: the server, or a box in between, took about 100 ms to answer the handshake
+tls_slow behind a proxy: the proxy (from https_proxy), the way behind it or the server took about 500 ms to
+  answer the handshake, or its answer was lost; -x '' goes without it
+server: the server, or what is behind it, took about 100 ms; it reports 53 ms itself (db)
+server that delays an acknowledgment: the server, or what is behind it, took about 42.0 ms; 40 ms is also what
+  a delayed acknowledgment takes: TCP_NODELAY
+server or a loss: the server, or what is behind it, took about 230 ms, or its answer was lost
+server within this machine: the server, or what is behind it, took about 230 ms
+server behind a proxy: the proxy (from https_proxy), the way behind it or the server took about 300 ms, or its
+  answer was lost; -x '' goes without it
+upload: sending 293.0 KB took 660 ms: 3.6 Mbit/s: the program there reads no faster, or its window is small
+  (shut for 80.0 ms); or the line
+upload on a line: sending 293.0 KB took 660 ms: 3.6 Mbit/s: the line, or this machine's way out
+pauses: the server sent in pieces: 4.1 s of 4.5 s in 10 pauses, the longest 454 ms
+pauses but one: the server sent nothing for 450 ms, or what it sent was lost
+pauses but a short one: the server sent nothing for 150 ms
+body: 1.9 MB in 8.3 s: 235.3 KB/s without a pause: the line, a rate limit or a small buffer
+starved: this process waited for a CPU, or computed: its times may be too long by this
+"""
+TEXTS = dict(" ".join(each.split()).split(": ", 1) for each in re.split(r"\n(?=\S)", WORDS.strip()))
 
 
 @pytest.mark.parametrize("name", TOLD)
 def test_a_finding_says_what_it_means(name):
-    known, text = TOLD[name]
-    step = tool.accounted(step_of(**known), 0)
-    assert (step.findings[0].id, step.findings[0].text) == (name.split()[0].rstrip(","), text)
+    step = tool.accounted(step_of(**TOLD[name]), 0)
+    assert (step.findings[0].id, step.findings[0].text) == (name.split()[0], TEXTS[name])
     assert step.findings[0].owner in {share.owner for share in step.account}
 
 
@@ -606,18 +418,15 @@ def test_a_finding_says_what_it_means(name):
     "known",
     [
         {"dns": 49, "wait": 1},
-        {"wait": 49, "answered": busy(1)},  # a server may compute so long
+        waited(49, 1),  # a server may compute so long
         {"connect": 49, "tls": 1},
         {"xfer": 49, "body": 100_000},
-        {"connect": 12, "tls": 14, "wait": 20, "xfer": 1, "answered": busy(12), "sent": busy(12)},
-        {"wait": 1500, "answered": busy(12), "error": "wait timeout"},  # Why and Try say it
+        {"connect": 12, **shook(14, 12), **waited(20, 12), "xfer": 1},
+        waited(1500, 12, error="wait timeout"),  # Why and Try say it
     ],
 )
 def test_what_is_small_or_has_failed_has_no_finding(known):
     assert tool.accounted(step_of(**known), 0).findings == ()
-
-
-LOOKUP = {"resolver": tool.Resolver(("10.9.1.53",)), "canonical_name": "a.test"}
 
 
 @pytest.mark.parametrize(
@@ -642,20 +451,20 @@ LOOKUP = {"resolver": tool.Resolver(("10.9.1.53",)), "canonical_name": "a.test"}
 )
 def test_just_enough_is_told_and_a_little_less_is_not(told, just, not_quite):
     def texts(rtt=12, lost=0, here=0, **known):
-        counted = busy(rtt, rtt_us=round(rtt * MS))
-        pauses = PAUSES(0, 0, 0, round(lost * MS))
-        starved = {"xfer": round(here * MS)}
-        step = step_of(**known, answered=counted, pauses=pauses, starved=starved)
+        kernel = {"busy_us": rtt * MS, "rtt_us": round(rtt * MS)}
+        step = step_of(
+            **known, **paused(0, 0, lost=lost), answered=kernel, starved={"xfer": round(here * MS)}
+        )
         return str([finding.text for finding in tool.accounted(step, 0).findings])
 
     assert told in texts(**just) and told not in texts(**not_quite)
 
 
 def test_the_row_spent_has_owners_in_falling_order_without_what_is_below_a_hundredth():
-    step = step_of(dns=13, connect=12, wait=87, xfer=1, answered=busy(12), body=10)
+    step = step_of(dns=13, connect=12, **waited(87, 12), xfer=1, body=10)
     ((label, text),) = tool.spent_row(tool.accounted(step, 0))
     assert (label, text) == ("Spent", "75 ms server, 24 ms path (2 round trips of 12), 13 ms resolver")
-    ((_, text),) = tool.spent_row(tool.accounted(step_of(connect=12, wait=412, answered=busy(412)), 0))
+    ((_, text),) = tool.spent_row(tool.accounted(step_of(connect=12, **waited(412, 412)), 0))
     assert text == "424 ms path", "they grew"
 
 
