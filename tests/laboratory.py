@@ -12,11 +12,8 @@ from paths import ANY, FAR, path
 from servers import Reply, http_server
 
 RTT = 0.04
-
-
 TRIES = 8
 """A machine that is short of CPUs has slow servers too: what is to be silent may be asked so often."""
-
 
 on_a_path = pytest.mark.needs("root", "linux")
 
@@ -72,9 +69,9 @@ class Lab:
         """Prove that asking finds what is expected; return all findings."""
         return self.agree(expected.objections, lambda: self.read(*arguments, code=code))
 
-    def misses(self, *unwanted: str, ask: Any) -> dict[str, dict[str, Any]]:
+    def misses(self, unwanted: set[str], ask: Any) -> dict[str, dict[str, Any]]:
         """Prove that what `ask()` asks for is not said to be what it is not."""
-        return self.agree(lambda found: set(unwanted) & set(found), ask)
+        return self.agree(lambda found: unwanted & set(found), ask)
 
     def agree(self, objections: Any, ask: Any) -> Any:
         """Return what `ask()` finds without objections, of some tries, or fail; not on a starved machine."""
@@ -118,9 +115,9 @@ SMALL = Reply(body=b"x" * 10)
 
 
 def by_id(step: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return findings by id; those that several phases may have, with their phase."""
-    return {named(finding["id"], finding["phase"]): finding for finding in step["findings"]}
-
-
-def named(name: str, phase: str | None) -> str:
-    return f"{name} {phase}" if name == "loss" else name
+    """Return findings by id; a loss, which several phases may have, with its phase."""
+    made = {}
+    for finding in step["findings"]:
+        name = finding["id"]
+        made[f"loss {finding['phase']}" if name == "loss" else name] = finding
+    return made

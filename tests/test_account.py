@@ -33,47 +33,35 @@ WON = tool.Attempt("b", TRIP, None)
 
 
 def step_of(
-    *,
-    attempts: Any = None,
-    body: int = 0,
     error: str = "",
     route: Any = DIRECT,
-    version: str = "TLSv1.3",
     url: str = "http://a.test",
+    version: str = "TLSv1.3",
     headers: Any = (),
-    dns: float = 0,
-    connect: float = 0,
-    tls: float = 0,
-    wait: float = 0,
-    xfer: float = 0,
+    body: int = 0,
     send: float = 0,
-    connected: Any = (),
-    sent: Any = (),
-    answered: Any = (),
-    ended: Any = (),
-    **evidence: Any,
+    attempts: Any = None,
+    **known: Any,
 ) -> Any:
-    """Make a step: times in ms; of the counters at its marks what is not as in COUNTERS."""
-    spent = [round(each * MS) for each in (dns, connect, tls, wait, xfer)]
-    marks = {"connected": connected, "sent": sent, "answered": answered, "ended": ended or answered}
-    counters = {name: COUNTERS._replace(**dict(changes)) for name, changes in marks.items()}
+    """Make a step: times in ms by phase; of the counters at its marks what is not as in COUNTERS."""
+    spent = [round(known.pop(phase, 0) * MS) for phase in tool.PHASES]
+    marks = {mark: known.pop(mark, {}) for mark in ("connected", "sent", "answered", "ended")}
+    marks["ended"] = marks["ended"] or marks["answered"]
+    counters = {mark: COUNTERS._replace(**changes) for mark, changes in marks.items()}
     if route.unix_socket:
         counters = {}  # there the kernel counts nothing
-    evidence = {"connected_us": spent[1], **dict(evidence.items())}
-    if attempts is None:
-        attempts = (tool.Attempt("192.0.2.1", spent[1], None),)
+    attempts = attempts or (tool.Attempt("192.0.2.1", spent[1], None),)
     made = sample(1, sum(spent))
-    asked = tool.parse_url(url)
     phase, _, kind = error.partition(" ")
     return made._replace(
-        request=made.request._replace(url=asked),
+        request=made.request._replace(url=tool.parse_url(url)),
         timing=tool.Timing(*spent, sum(spent), round(send * MS), None),
         network=made.network._replace(attempts=attempts, tls=tool.TlsInfo(version), addresses=("192.0.2.1",)),
         response=tool.Response(200, "", "HTTP/1.1", headers),
         body_bytes=body,
         route=route,
         error=tool.Failure(kind, phase, "no", "try") if error else None,
-        evidence=tool.Evidence(**{**counters, **evidence}),
+        evidence=tool.Evidence(**{**counters, "connected_us": spent[1], **known}),
     )
 
 
@@ -137,7 +125,7 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "a late SYN-ACK": ({"connect": 34.1}, "path! 12, server|path 22.1"),
     "a lost SYN": ({"connect": 1012, "connected": AGAIN}, "path! 12, loss! 1000"),
     "an address in vain": (connects(262, GONE, WON), "attempts! 250, path! 12"),
-    "an address of which the socket was made late": (connects(13, WON), "here! 1, path! 12"),
+    "a socket made late": (connects(13, WON), "here! 1, path! 12"),
     "no connection": ({"connect": 500, "connected_us": None}, "attempts! 500"),
     "a unix socket": ({"connect": 1, **BY_SOCKET}, "server! 1"),
     "a proxy that connects": (through("http", 600), "path! 12, path 12, proxy! 576"),
@@ -147,8 +135,8 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "a proxy that forwards": (through("http", 12, "http"), "path! 12"),
     "TLS 1.3": (shook(30, 12), "path! 12, server 18"),
     "TLS 1.2": (shook(30, 24, version="TLSv1.2"), "path! 24, server 6"),
-    "TLS for which much is computed here": (shook(40, 12, quiet_us=12 * MS), "path! 12, here! 12, server 16"),
-    "TLS for which little is": (shook(40, 12, quiet_us=10 * MS), "path! 12, server 28"),
+    "TLS with much computing": (shook(40, 12, quiet_us=12 * MS), "path! 12, here! 12, server 16"),
+    "TLS with little": (shook(40, 12, quiet_us=10 * MS), "path! 12, server 28"),
     "TLS without a CPU": (
         shook(60, 12, quiet_us=12 * MS, starved={"tls": 13 * MS}),
         "path! 12, here! 13, server 35",
@@ -157,11 +145,11 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "a slow handshake": (shook(512, 12), "path! 12, server 500"),
     "a slow server": (waited(112, 12), "path! 12, server 100"),
     "an acknowledgment within ticks": (waited(40, 22), "path! 12, server 28"),
-    "an acknowledgment that may be held back": (waited(40, 22.1), "path! 12, server|path 10.1, server 17.9"),
+    "one that may be held back": (waited(40, 22.1), "path! 12, server|path 10.1, server 17.9"),
     "the longest such": (waited(300, 212), "path! 12, server|path 200, server 88"),
     "a path that has grown": (waited(300, 212.1), "path! 12, path 200.1, server 87.9"),
     "a request lost": (waited(231, 231, **AGAIN), "path! 12, loss! 219"),
-    "a request lost, the acknowledgment with the answer": (
+    "a request lost, before a late answer": (
         waited(512, 512, **AGAIN),
         "path! 12, loss! 224, server|loss 276",
     ),
@@ -170,7 +158,7 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
         "path! 12, loss! 224, server 164",
     ),
     "a request late, by a sample": (waited(400, 400, **AGAIN, **sample_of(280)), "path! 12, path 388"),
-    "a request late, that came twice": (
+    "a request that came twice": (
         waited(616, 285, retransmits=1, duplicates=1),
         "path! 12, path|loss 273, server 331",
     ),
@@ -181,12 +169,9 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "one too late for that": (waited(296.1, 12), "path! 12, server 284.1"),
     "an answer lost twice, perhaps": (waited(496, 12), "path! 12, server|loss 484"),
     "one too late for that, too": (waited(496.1, 12), "path! 12, server 484.1"),
-    "an answer that cannot be lost": (
-        waited(242, 12, connected={"segment": 32_768}),
-        "path! 12, server 230",
-    ),
-    "one by a unix socket": ({"wait": 230, **BY_SOCKET}, "server 230"),
-    "parts of an answer that were here": (
+    "one within a machine": (waited(242, 12, connected={"segment": 32_768}), "path! 12, server 230"),
+    "one of a unix socket": ({"wait": 230, **BY_SOCKET}, "server 230"),
+    "parts that were here": (
         waited(300, 12, early_us=150 * MS),
         "path! 12, loss! 150, server|loss 100, server 38",
     ),
@@ -205,18 +190,18 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "an upload in round trips": (sent(60, 60), "path! 60"),
     "an upload on a line": (sent(660, 660, smoothed_rtt_us=18 * MS, **AGAIN), "path! 60, line 600"),
     "an upload without a queue": (sent(660, 660, smoothed_rtt_us=17 * MS), "path! 60, line|server 600"),
-    "an upload that a window held": (sent(660, 660, limited_us=66_100), "path! 60, server|line 600"),
+    "a window that ran empty": (sent(660, 660, limited_us=66_100), "path! 60, server|line 600"),
     "hardly": (sent(660, 660, limited_us=66_000), "path! 60, line|server 600"),
-    "an upload into a window that was shut": (
+    "a window that was shut": (
         sent(660, 660, limited_us=500 * MS, retransmits=3),
         "path! 60, server|line 600",
     ),
     # What comes after the last acknowledgment is no part of an upload.
-    "an upload that HTTP/2 held": (
+    "a window of HTTP/2": (
         sent(660, 100, send=588, held_us=500 * MS),
         "path! 60, server|line 540, server 60",
     ),
-    "HTTP/2 held it within the time that the kernel counts": (
+    "held while the kernel counts": (
         sent(560, 460, held_us=300 * MS),
         "path! 60, server|line 400, server 100",
     ),
@@ -224,15 +209,13 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
         sent(560, 460, retransmits=2, duplicates=1),
         "path! 60, loss! 212, line|server 188, server 100",
     ),
+    "an upload with two": (sent(960, 860, retransmits=2), "path! 60, loss! 636, line|server 164, server 100"),
     "an upload whose MTU was told": (sent(310, 210, path_mtu=1300, **AGAIN), "path! 210, server 100"),
     "a body within a round trip": (came(22, 9), "line|path 22"),
     "a body a little later": (came(22.1, 9), "line|server 22.1"),
     "a body of three flights": (came(60, 14_480 * 7), "path 24, line|server 36"),
     "a byte more of it": (came(60, 14_480 * 7 + 1), "path 36, line|server 24"),
-    "a body in pieces": (
-        came(900, 20_000, **paused(800, 2)),
-        "server 800, path 12, line|server 88",
-    ),
+    "a body in pieces": (came(900, 20_000, **paused(800, 2)), "server 800, path 12, line|server 88"),
     "pieces from behind a proxy": (came(240, route=PROXY, **paused(240, 2)), "server|proxy 240"),
     "one pause like a time-out": (came(230, **paused(224)), "server|loss 224, line|path 6"),
     "one too short for that": (came(189.9, **paused(189.9)), "server 189.9"),
@@ -243,10 +226,7 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a body read late": (came(110, here=10.1), "here! 10.1, line|here 99.9"),
     "a body hardly read late": (came(110, here=9.9), "here! 9.9, line|server 100.1"),
-    "pauses in which nothing was read": (
-        came(90, here=30, **paused(60, 2)),
-        "here! 30, server 30, line|here 30",
-    ),
+    "pauses unread": (came(90, here=30, **paused(60, 2)), "here! 30, server 30, line|here 30"),
 }
 
 

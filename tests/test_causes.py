@@ -71,9 +71,6 @@ CAUSES = {
         costs("loss wait", "seen", 1000, "3 segments had to be sent again", without=("server",)),
         rules=drop("up", times=3),
     ),
-    "a request that is lost, to a server that thinks": Cause(
-        costs("server", "fits", 400, "took about"), Reply(body=b"x", wait=0.5), drop("up", 2), tls={}
-    ),
     "an upload on a slow line": Cause(
         costs(
             "upload", "fits", 450, "sending 58.7 KB took 6", " kbit/s: the line, or this machine's way out"
@@ -152,42 +149,19 @@ def test_what_a_proxy_is_slow_to_do_is_seen(lab, road, scheme, tasks):
     assert (f"the TLS handshake with the proxy {mute} " in step["error"]["message"]) is (road == "https")
 
 
-def proxy_to(context, hello=0.0, wait=0.0):
-    """Make a script that is a proxy and, through its tunnel or without one, the server behind it."""
-
-    def script(peer):
-        if peer.read_until(b"\r\n\r\n").startswith(b"CONNECT"):
-            peer.send("HTTP/1.1 200 Connected\r\n\r\n")
-            peer.sock.recv(1, socket.MSG_PEEK)
-            peer.wait(hello)
-            peer.secure(context)
-            peer.read_request()
-        peer.wait(wait)
-        peer.send("HTTP/1.1 200 Fine\r\nServer-Timing: db;dur=240\r\nContent-Length: 2\r\n\r\nhi")
-
-    return scripted(script, host=ANY)
-
-
 @on_a_path
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_behind_a_proxy_a_wait_is_that_of_three(lab, scheme):
+def test_behind_a_proxy_a_wait_is_that_of_three(lab):
     """With the way around it, where it is not the user who has named it."""
-    proxy = lab.start().serve(proxy_to(lab.tls("slow.test"), wait=0.4)).url("", FAR)
+    replies = {"/": SLOW._replace(wait=0.4)}
+    server = lab.start().serve(http_server(replies, host=ANY, tls=lab.tls("slow.test")))
+    proxy = lab.serve(relay_proxy("http", server, host=ANY))[0].replace(ANY, FAR)
     who, own = "the way behind it or the server took about ", "; the server reports 240 ms itself (db)"
     expected = costs("server", "fits", 390, f"the proxy, {who}", own, without=("tls_slow", "proxy"))
-    found = lab.finds(expected, "-x", proxy, f"{scheme}://slow.test/")
+    found = lab.finds(expected, "-x", proxy, "https://slow.test/")
     assert "-x ''" not in found["server"]["text"]
-    words = (f"the proxy (from {scheme}_proxy), {who}", own, "; -x '' goes without it")
+    words = (f"the proxy (from https_proxy), {who}", own, "; -x '' goes without it")
     expected = costs("server", "fits", 390, *words)
-    environment = {f"{scheme}_proxy": proxy}
-    lab.agree(expected.objections, lambda: lab.read(f"{scheme}://slow.test/", env=environment))
-
-
-@on_a_path
-def test_in_a_tunnel_a_late_hello_is_that_of_three(lab):
-    proxy = lab.start().serve(proxy_to(lab.tls("slow.test"), hello=0.3)).url("", FAR)
-    words = "the proxy, the way behind it or the server took about "
-    lab.finds(costs("tls_slow", "fits", 200, words, without=("server",)), "-x", proxy, "https://slow.test/")
+    lab.agree(expected.objections, lambda: lab.read("https://slow.test/", env={"https_proxy": proxy}))
 
 
 @on_a_path
@@ -236,7 +210,7 @@ def test_a_process_that_was_stopped_does_not_blame_the_server(lab, start_tool):
         assert step["timing"]["tls_ms"] > 400, err
         return by_id(step)
 
-    lab.misses("tls_slow", ask=ask)
+    lab.misses({"tls_slow"}, ask)
 
 
 @pytest.mark.needs("linux")
@@ -299,7 +273,7 @@ def test_a_slow_resolver_is_named_with_all_that_it_may_have_been_asked_for(lab):
     )
     assert lab.finds(costs("lookup", "seen", 190, *words), names.url())["lookup"]["phase"] == "dns"
     assert len({name for name, _ in names.asked}) == 5
-    lab.misses("lookup", ask=lambda: lab.read(names.url("shop.example.")))
+    lab.misses({"lookup"}, lambda: lab.read(names.url("shop.example.")))
 
 
 @on_a_path
@@ -328,24 +302,6 @@ def test_a_name_that_only_the_search_list_has_is_noted(lab):
 
 
 @on_a_path
-def test_a_series_names_the_name_servers_of_each_run(lab, start_tool):
-    """They may be others after a day: what an earlier run has read is not what is asked now."""
-    names, path = Names(lab, SHOP, delay=0.12), lab.folder / "out.json"
-    names.settings(FAR)
-    words = ("--metrics-only", "--count", "9999", "--interval", "0.05", "--json", path, names.url())
-    process = start_tool(*words, within=lab.way.near)
-    assert process.stdout.readline().startswith(b"Run 1")
-    names.settings(FAR, OTHERS[0])
-    enough = len(names.asked) + 6  # A and AAAA of the run under way, of the next, and of another
-    while len(names.asked) < enough:
-        assert process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=PATIENCE)
-    last = by_id(json.loads(path.read_text())["runs"][-1]["steps"][-1])
-    assert f"({FAR}, {OTHERS[0]})" in last["lookup"]["text"], last
-
-
-@on_a_path
 def test_an_aaaa_that_is_never_answered_fits_time_outs(lab):
     names = Names(lab, {**SHOP, "AAAA shop.example": None})
     names.settings(FAR, OTHERS[1])
@@ -361,15 +317,6 @@ def test_an_a_that_is_never_answered_fails_and_names_the_way_around_it(lab):
     shown = lab.run_tool(names.url("six.test"), within=lab.way.near)
     assert shown.code == 75 and "-4 or -6 asks for one family" in flat(shown.out) and "nslookup" in shown.out
     assert "-4 or -6 asks" not in flat(lab.run_tool("-6", names.url("none.test"), within=lab.way.near).out)
-
-
-@on_a_path
-def test_a_first_name_server_that_is_silent_costs_a_time_out(lab):
-    names = Names(lab, SHOP)
-    lab.way.change(rules=silent(OTHERS[0]))
-    names.settings(OTHERS[0], FAR, options="timeout:1")
-    words = (f"({OTHERS[0]}, {FAR}) took 1.0 s", "it fits a time-out of 1 s: a name server gave no ")
-    lab.finds(costs("lookup", "seen", 1000, *words), names.url())
 
 
 @on_a_path
@@ -421,13 +368,10 @@ def test_a_pause_is_the_server_s(call_tool, authority, tls, name, secure):
     assert re.fullmatch(r"the server sent nothing for [\d.]+ m?s", found["text"]), "no machine loses it"
 
 
-@pytest.mark.parametrize("who", ["server", "proxy"])
-def test_many_pauses_are_told_together(call_tool, who):
-    parts = [HEAD.format(60), *([0.11, "x" * 10] * 6)]
-    with scripted(pausing(*parts)) as server:
-        words = ["-x", server.url(""), "http://a.test/"] if who == "proxy" else [server.url()]
-        found = by_id(ask(call_tool, *words))
-    told = rf"the {who} sent in pieces: [67]\d\d ms of [67]\d\d ms in 6 pauses, the longest 1\d\d ms"
+def test_many_pauses_are_told_together(call_tool):
+    with scripted(pausing(HEAD.format(60), *([0.11, "x" * 10] * 6))) as server:
+        found = by_id(ask(call_tool, "-x", server.url(""), "http://a.test/"))
+    told = r"the proxy sent in pieces: [67]\d\d ms of [67]\d\d ms in 6 pauses, the longest 1\d\d ms"
     assert re.fullmatch(told, found["pauses"]["text"])
 
 
@@ -559,14 +503,24 @@ def test_a_healthy_request_is_not_said_to_be_ill(lab, trip):
     folder.mkdir()
     http2 = lab.serve(http2_server(folder, lab.authority.certificate(FAR), host=ANY))
     urls = [lab.http(*replies), lab.http(*replies, tls=lab.tls()), lab.http(*replies, tls=lab.tls(**TLS_1_2))]
-    known = KNOWN - ({"body"} if trip == 0.3 else set())  # a flight more than are counted
     for size in sizes:
         for url in [*(f"{url}/{size}" for url in urls), http2.url(f"/?size={size}", FAR)]:
-            lab.misses(*known, ask=lambda url=url: lab.read(url))
-            found = lab.misses(*known, ask=lambda url=url: read_warm(lab, url))
+            lab.misses(KNOWN, lambda url=url: lab.read(url))
+            found = lab.misses(KNOWN, lambda url=url: read_warm(lab, url))
             assert "path" not in found or trip == 0.3, "only there is it far"
     url = lab.http(("/", SMALL))
-    lab.misses(*KNOWN, ask=lambda: lab.read(*lab.upload(10_000_000), url + "/"))
+    lab.misses(KNOWN, lambda: lab.read(*lab.upload(10_000_000), url + "/"))
+
+
+@on_a_path
+@pytest.mark.needs("socks")
+@pytest.mark.parametrize("road", ["http", "https", "socks5"])
+def test_a_far_proxy_is_not_said_to_be_slow(lab, road):
+    """To open the way takes round trips: one for CONNECT, one for TLS, two for SOCKS."""
+    server = lab.start(0.2).serve(http_server(host=ANY, tls=lab.tls("far.test")))
+    proxy, _ = lab.serve(relay_proxy(road, server, 0, lab.tls() if road == "https" else None, host=ANY))
+    words = ("-x", proxy.replace(ANY, FAR), "--resolve", f"far.test:443:{FAR}", "https://far.test/")
+    assert list(lab.misses(KNOWN, lambda: lab.read(*words))) == ["path"]
 
 
 def read_warm(lab: Lab, url: str) -> dict[str, dict[str, Any]]:

@@ -38,26 +38,6 @@ TENTH, FIFTH, HALF = 0.1, 0.2, 0.5
 SLACK, TRIES = 6.0, 3  # ms by which anything may be off; how often a busy machine is tried
 VERDICTS = ("right", "partly", "silent", "wrong", "spoilt", "broken")
 
-# What the findings of releases without an account mean: id -> owner.
-OWNERS = {
-    **dict.fromkeys(("resolver_timeout", "search_list", "slow_lookup"), "resolver"),
-    **dict.fromkeys(("server", "nagle", "tls_slow", "stalled", "tcp_window", "http2_window"), "server"),
-    "address_failed": "attempts",
-    "upload": "line",
-    "starved": "here",
-    "tls12": "path",
-}
-# A word in their text that names a second owner, too.
-SECOND = {
-    "tls_slow": (("answer was lost", "loss"), ("proxy", "proxy")),
-    "stalled": (("was lost", "loss"),),
-    "server": (("proxy", "proxy"),),
-    "tcp_window": (("small for this path", "path"),),
-    "http2_window": (("small for this path", "path"),),
-    "upload": (("or the path", "path"),),
-    "loss": (("server's own time", "server"),),
-}
-
 
 class Said(NamedTuple):
     """A part of the time, as the program gives it to one owner, or to one of two."""
@@ -71,16 +51,9 @@ class Said(NamedTuple):
 
 
 def read_account(step: dict[str, Any]) -> Iterator[Said]:
-    """Read what a step's account says, or else its findings."""
-    if "account" in step:
-        for share in step["account"]:
-            owners = tuple(filter(None, (share["owner"], share.get("or"))))
-            yield Said(owners, share["ms"], share["certainty"])
-        return
-    for finding in step["findings"]:
-        name, text = finding["id"], finding["text"]
-        second = [owner for word, owner in SECOND.get(name, ()) if word in text]
-        yield Said((OWNERS.get(name, name), *second), finding["cost_ms"], finding["certainty"])
+    for share in step["account"]:
+        owners = tuple(filter(None, (share["owner"], share.get("or"))))
+        yield Said(owners, share["ms"], share["certainty"])
 
 
 def gather(shares: Iterable[Said]) -> list[Said]:
@@ -112,7 +85,7 @@ def settle(said: Sequence[Said], owed: dict[str, float]) -> tuple[dict[str, floa
 
 
 def judge(said: Sequence[Said], owed: dict[str, float], total: float, told: set[str] | None) -> str:
-    """Return the verdict; `told` are the owners that findings name, None where findings are all there is."""
+    """Return the verdict; `told` are the owners that findings name, None of a request that failed."""
     got, foreign = settle(said, owed)
     excess: dict[tuple[str, ...], float] = collections.defaultdict(float)
     for share in foreign:
@@ -160,7 +133,7 @@ def ask(scene: Scene, program: list[str], folder: Path, hog: Any) -> dict[str, A
     total = sum(step["timing"]["total_ms"] for step in steps)
     owed, said = scene.truth(total, lost), gather(share for step in steps for share in read_account(step))
     findings = [finding for step in steps for finding in step["findings"]]
-    told = {each.get("owner") for each in findings} if "account" in steps[0] and not scene.code else None
+    told = None if scene.code else {each["owner"] for each in findings}
     doubtful = abs(total - sum(owed.values())) > TENTH * total + SLACK
     starved = sum(share.ms for share in said if share.owners == ("here",)) >= TENTH * total
     row["truth"] = " ".join(map(str, gather(Said((owner,), ms, "") for owner, ms in owed.items())))
@@ -170,18 +143,6 @@ def ask(scene: Scene, program: list[str], folder: Path, hog: Any) -> dict[str, A
     row["verdict"] = "spoilt" if doubtful else judge(said, owed, total, told)
     row["again"] = doubtful or (starved and not scene.hog)
     return {**row, "findings": [f"{each['id']}: {each['text']}" for each in findings]}
-
-
-def summary_of(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Count the verdicts by kind."""
-    counts: dict[str, collections.Counter[str]] = {}
-    for row in rows:
-        counts.setdefault(row["kind"], collections.Counter())[row["verdict"]] += 1
-    counts["all"] = sum(counts.values(), collections.Counter())
-    table = [["kind", *VERDICTS, "of"]]
-    for kind, count in counts.items():
-        table.append([kind, *(str(count[each]) for each in VERDICTS), str(sum(count.values()))])
-    return table
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -221,9 +182,9 @@ def main() -> None:
     print(file=sys.stderr)
     table = [[row[key] for key in ("name", "truth", "said", "verdict")] for row in rows]
     common.print_table(["situation", "truth, ms", "said (! seen)", "verdict"], table)
-    header, *counts = summary_of(rows)
-    print("", *skipped, sep="\n")
-    common.print_table(header, counts)
+    counts = collections.Counter(row["verdict"] for row in rows)
+    verdicts = ", ".join(f"{counts[each]} {each}" for each in VERDICTS)
+    print("", *skipped, f"of {len(rows)}: {verdicts}", sep="\n")
     whole, hedged = (sum(row.get(key, 0.0) for row in rows) for key in ("total", "hedged"))
     print(f"of {whole / 1000:.0f} s {hedged / max(1, whole):.0%} was given to one of two")
     if options.json:

@@ -16,13 +16,12 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from paths import ANY, FAR, NEAR, OTHERS, Rule, Way, silent
-from servers import Peer, accepts, dns_server, free_port, nginx, scripted, started
+from servers import Peer, dns_server, free_port, nginx, scripted
 
 NAME = "shop.example"
 RESOLVER = OTHERS[-1]
@@ -66,7 +65,7 @@ class Scene(NamedTuple):
     run: int = 0
     """Which of five runs on one connection is meant; only it is slow."""
     far: str = ""
-    """In place of the script: h2, or a program behind which it is (nginx, limit_rate, haproxy, inspect)."""
+    """In place of the script: h2, or a program behind which it is (nginx, limit_rate)."""
     code: int = 0
     trips: int = 0
     """Of the path, beyond one each for TCP, TLS and the request."""
@@ -272,8 +271,6 @@ SINGLE: dict[str, dict[str, tuple[Part, ...]]] = {
         "a slow server behind an ordinary proxy": (has(forward=True, wait=0.5), owes(0.5, "server|proxy")),
         "the real nginx: a slow application": (serves(0.5, far="nginx"),),
         "the real nginx: limit_rate": (has(far="limit_rate", body=300_000, rest="server|line"),),
-        "the real haproxy: a slow application": (serves(0.5, far="haproxy"),),
-        "the real haproxy: looks at TLS for 0.5 s": (has(far="inspect"), owes(0.5, "server"), TLS),
     },
 }
 
@@ -384,36 +381,11 @@ def speak_h2(peer: Peer) -> None:
         peer.send(connection.data_to_send())
 
 
-HAPROXY = """
-listen all
-    mode {mode}
-    timeout connect 5s
-    timeout client 30s
-    timeout server 30s
-    bind {host}:{port}{more}
-    server one 127.0.0.1:{target}
-"""
-INSPECT = "\n    tcp-request inspect-delay 500ms\n    tcp-request content accept if WAIT_END"
-
-
-@contextlib.contextmanager
-def haproxy(folder: Path, port: int, target: int, more: str) -> Iterator[None]:
-    """Run haproxy before a server; with TLS where it looks at a connection first."""
-    text = HAPROXY.format(mode="tcp" if more else "http", host=ANY, port=port, target=target, more=more)
-    (folder / "haproxy.cfg").write_text(text)
-    command = [shutil.which("haproxy", path="/usr/sbin:/usr/bin"), "-f", folder / "haproxy.cfg", "-db"]
-    with started(command, folder / "haproxy.log", None):
-        while not accepts(port):
-            time.sleep(0.05)
-        yield
-
-
 @contextlib.contextmanager
 def far_end(scene: Scene, way: Way, folder: Path, context: ssl.SSLContext, hog: Any) -> Iterator[int]:
     """Play a scene at the far end; return the port."""
     with contextlib.ExitStack() as held:
-        play = Play(scene._replace(far="") if scene.far == "inspect" else scene, context, hog)
-        port = held.enter_context(way.far(scripted(play, host=scene.host))).port
+        port = held.enter_context(way.far(scripted(Play(scene, context, hog), host=scene.host))).port
         if scene.names is not None:
             zone: Any = {NAME: scene.addresses, **({f"AAAA {NAME}": None} if scene.no_aaaa else {})}
             held.enter_context(way.far(dns_server(zone, delay=scene.names, host=NEAR)))
@@ -423,21 +395,16 @@ def far_end(scene: Scene, way: Way, folder: Path, context: ssl.SSLContext, hog: 
             yield port
             return
         front = free_port()
-        if scene.far in ("haproxy", "inspect"):
-            more = INSPECT if scene.far == "inspect" else ""
-            held.enter_context(way.far(haproxy(folder, front, port, more)))
-        else:
-            more = "limit_rate 250k;" if scene.far == "limit_rate" else ""
-            block = f"listen {ANY}:{front}; {more} location / {{ proxy_pass http://127.0.0.1:{port}; }}"
-            held.enter_context(way.far(nginx(folder, front, block)))
+        more = "limit_rate 250k;" if scene.far == "limit_rate" else ""
+        block = f"listen {ANY}:{front}; {more} location / {{ proxy_pass http://127.0.0.1:{port}; }}"
+        held.enter_context(way.far(nginx(folder, front, block)))
         yield front
 
 
 def lacking(scene: Scene, controls: Sequence[str]) -> str:
     """Say what this machine lacks for a scene; empty if nothing."""
-    program = {"limit_rate": "nginx", "inspect": "haproxy", "h2": ""}.get(scene.far, scene.far)
-    if program and not shutil.which(program, path="/usr/sbin:/usr/bin"):
-        return f"{program} is not installed"
+    if scene.far in ("nginx", "limit_rate") and not shutil.which("nginx", path="/usr/sbin:/usr/bin"):
+        return "nginx is not installed"
     if scene.far == "h2" and not importlib.util.find_spec("h2"):
         return "the package h2 is not here"
     control = dict(scene.settings).get("congctl", "reno")
