@@ -23,11 +23,9 @@ from inside import failure, here, only_step, visit
 from servers import http_server, redirect, scripted
 
 
-def limited(authority, version, *, ciphers=None):
+def limited(authority, version):
     """Make a server's TLS context that speaks one version only, however old."""
     context = server_context(authority.certificate())
-    if ciphers:
-        context.set_ciphers(ciphers)
     context.maximum_version = context.minimum_version = getattr(ssl.TLSVersion, version)
     return context
 
@@ -91,15 +89,14 @@ def test_an_openssl_that_has_nothing_to_offer_is_a_failed_step(run_tool, tls, tm
     assert error["message"] == "TLS failed: no ciphers available" and "OpenSSL" in error["hint"]
 
 
+WITHOUT_TLS = {
+    "without the default provider": "providers=p\n[p]\nlegacy=l\n[l]\nactivate=1",
+    "FIPS without its module": "alg_section=q\n[q]\ndefault_properties=fips=yes",
+}
+
+
 @pytest.mark.skipif(ssl.OPENSSL_VERSION_INFO < (3,), reason="OpenSSL 1.1.1 has no providers")
-@pytest.mark.parametrize(
-    "settings",
-    [
-        "providers=p\n[p]\nlegacy=l\n[l]\nactivate=1",
-        "providers=p\nalg_section=q\n[p]\nfips=f\n[f]\nactivate=1\n[q]\ndefault_properties=fips=yes",
-    ],
-    ids=["without the default provider", "FIPS without its module"],
-)
+@pytest.mark.parametrize("settings", WITHOUT_TLS.values(), ids=WITHOUT_TLS)
 def test_an_openssl_that_cannot_set_up_tls_is_told_with_its_configuration(run_tool, tmp_path, settings):
     env = openssl_set_to(tmp_path, settings)
     said = "OpenSSL cannot set up TLS here: library has no ciphers; look at its configuration (OPENSSL_CONF)"
