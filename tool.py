@@ -8589,7 +8589,7 @@ def trouble_rows(sides: Mapping[str, Summary | Baseline]) -> Iterator[Row]:
     for name, side in sides.items():
         for kind, (label, text) in words.items():
             count = side.beside[kind] or 0
-            if count > FEW * side.good:
+            if 0 < FEW * side.good < count:
                 yield label, Span(f"{name}: {text} in {count} of {side.good} runs", "warn")
 
 

@@ -223,23 +223,14 @@ def test_exports_that_have_no_plain_series_are_refused_by_name(call_tool, site, 
 
 def test_whatever_a_file_lacks_or_holds_instead_the_program_ends_well(call_tool, site, export):
     """Each field is left out, and replaced by what it is not: it is refused, not read, or can be shown."""
-
-    def ways(value, way=()):
-        """Give the way to each field of a document; of lists to those of their first member."""
-        inner = (
-            value.items()
-            if isinstance(value, dict)
-            else enumerate(value[:1] if isinstance(value, list) else ())
-        )
-        for name, each in inner:
-            yield from [(*way, name)] * isinstance(name, str)
-            yield from ways(each, (*way, name))
-
     path = changed(export(*of_many(site.url())), "runs", [])
     document = json.loads(path.read_bytes())
+    last = document["statistics"][-1]
+    ways = [[name] for name in document] + [["statistics", -1, name] for name in last]
+    ways += [["statistics", -1, key, name] for key in KEYS for name in last[key]]
     six = ("--count", 6, "--interval", 0, site.url())
     unspoilt, refused, shown = tool.read_baseline(str(path), 9), 0, 0
-    for way, value in product(ways(document), ("text", 10**30, [], "delete")):
+    for way, value in product(ways, ("text", 10**30, [], "delete")):
         path.write_text(json.dumps(document))
         changed(path, *way, value)
         tool.read_local.cache_clear()
