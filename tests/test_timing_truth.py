@@ -35,8 +35,6 @@ def check_delay(result, phase, step=0):
     return timing
 
 
-# --- a delay is found where it is -----------------------------------------------------------------
-
 OK = "HTTP/1.1 200 OK\r\n"
 EMPTY = "Content-Length: 0\r\n\r\n"
 CHUNKED = f"{OK}Transfer-Encoding: chunked\r\n\r\n"
@@ -111,9 +109,6 @@ def test_what_comes_behind_a_late_segment_has_not_come_before_it(lab, secure, nt
     assert 20 <= timing["xfer_ms"] < 40, timing
 
 
-# --- every format says the same -------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("path", ["/start", "/broken"])
 def test_the_lines_and_the_json_of_one_run_agree(run_tool, tmp_path, path):
     """The times of --metrics-only are those of the document, of --compact rounded to a tenth."""
@@ -132,9 +127,6 @@ def test_the_lines_and_the_json_of_one_run_agree(run_tool, tmp_path, path):
                 for key in ("dns", "connect", "tls", "ttfb", "total"):
                     value, shown = step["timing"][f"{key}_ms"], line[key].replace("ms", "")
                     assert shown == "-" if value is None else abs(exact(float(shown)) - exact(value)) <= error
-
-
-# --- between an answer and the request that it lets go ---------------------------------------------
 
 
 @pytest.mark.needs("linux")
