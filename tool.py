@@ -3127,7 +3127,8 @@ class TlsFailure(NamedTuple):
     @property
     def path(self) -> tuple[Certificate, ...]:
         """Return the other side's certificate and those that issued it, by name and key, as far as known."""
-        path, known, above = [], self.known, self.chain[:1]
+        known, above = self.known, self.chain[:1]
+        path: list[Certificate] = []
         while above and len(path) < 10:  # a hostile one may have no end
             path.append(above[0])
             above = tuple(each for each in known if issued(each, path[-1]) and each not in path)
