@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import time
 
 import pytest
 
 from checks import flat, without_readings
-from conftest import PATIENCE, has, with_resolver
+from conftest import PATIENCE, has
 from inside import tool
 from screens import SGR, TERMINAL, Screen, cells, lines_of
-from servers import Reply, black_hole, dns_server, http_server, redirect, scripted, sending
+from servers import Reply, http_server, redirect, scripted, sending
 
 STATUS = re.compile(r"\r([^\r\n\x1b]*)\x1b\[K")
 
@@ -74,23 +73,6 @@ def test_the_status_line_fits_and_leaves_nothing_behind(start_tool):
     assert max(map(cells, shown)) < 20, "it would wrap, and could not be wiped out"
     assert process.returncode == 0
     assert b"\r" not in out and b"\x1b[K" not in out
-
-
-@pytest.mark.parametrize(
-    ("phase", "url"), [("dns", "http://slow.test/"), ("connect", "http://a.test/ -x 127.0.0.1:{port}")]
-)
-def test_ctrl_c_wipes_the_status_line_out_and_names_the_phase(start_tool, tmp_path, phase, url):
-    with black_hole() as port, dns_server({"slow.test": None}) as names, Screen(80) as screen:
-        within = with_resolver(names.address, tmp_path) if phase == "dns" else []
-        words = ("--compact", *url.format(port=port).split())
-        process = start_tool(*words, stderr=screen.slave, env=TERMINAL, within=within)
-        assert screen.shows(" of 20 s"), screen.text
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
-    said = re.sub(r"[\d.]+ m?s", "TIME", screen.text.rstrip().rpartition("\r\x1b[K")[2])
-    where = "" if phase == "dns" else f" (127.0.0.1 port {port}, the proxy)"
-    assert said == f"httphases: stopped in {phase} after TIME{where}", screen.text
 
 
 def test_a_terminal_that_takes_no_more_is_left_alone():
