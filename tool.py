@@ -1032,15 +1032,6 @@ class SeriesEvent(NamedTuple):
     variant: str | None = None
 
 
-def cookie_names(headers: Iterable[Header], name: str) -> list[str]:
-    """Return the names in `cookie` or `set-cookie`; what has no `=` is a value (RFC 6265bis section 5.6)."""
-    pairs: list[str] = []
-    for value in values_of(headers, name):
-        parts = decode(value).split(";")
-        pairs += parts if name == "cookie" else parts[:1]
-    return [pair.partition("=")[0].strip() for pair in pairs if "=" in pair]
-
-
 def parse_digits(text: bytes | str, base: int = 10, most: float = math.inf) -> int | None:
     """Read ASCII digits, not what int() takes too (+5, 1_0, ５); None for all else, and beyond `most`."""
     digits = decode(text) if isinstance(text, bytes) else text
@@ -1349,16 +1340,6 @@ def is_ip(host: str, family: int = socket.AF_UNSPEC) -> bool:
     return found != socket.AF_UNSPEC and family in (found, socket.AF_UNSPEC)
 
 
-def read_ipv4(name: str) -> str | None:
-    """Return the address that a numeric host means (127.1, 0x7f.1: WHATWG URL), None for a name."""
-    if not re.fullmatch("([0-9]+|0x[0-9a-f]+)", name.rpartition(".")[2]):
-        return None
-    try:
-        return socket.inet_ntop(socket.AF_INET, socket.inet_aton(name))
-    except OSError:
-        return None
-
-
 def parse_host(text: str) -> str:
     """Return a host name in the form that goes on the wire: lower case, IDNA (UTS #46). Raises UsageError."""
     shown = f"host '{clip(text, MAX_FOREIGN)}'"
@@ -1380,7 +1361,12 @@ def parse_host(text: str) -> str:
     name = host.removesuffix(".")
     if len(name) > MAX_HOST or not all(0 < len(label) < 64 for label in name.split(".")):
         raise UsageError(sizes)
-    return read_ipv4(name) or host
+    if re.fullmatch("([0-9]+|0x[0-9a-f]+)", name.rpartition(".")[2]):  # 127.1, 0x7f.1: addresses (WHATWG)
+        try:
+            return socket.inet_ntop(socket.AF_INET, socket.inet_aton(name))
+        except OSError:  # it is a name after all
+            pass
+    return host
 
 
 def parse_port(text: str) -> int:
@@ -1505,24 +1491,21 @@ def covers(entry: str, url: Url) -> bool:
         return False
 
 
-def proxy_variable(url: Url, environ: Mapping[str, str]) -> str:
-    """Name the variable that decides about a proxy for a URL, NO_PROXY where that does; empty for none."""
-    names = [f"{url.scheme}_proxy", f"{url.scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"]
-    if "REQUEST_METHOD" in environ and url.scheme == "http":
-        names.remove("HTTP_PROXY")  # CGI: a Proxy header would set it (CVE-2016-5385)
-    source = next((each for each in names if environ.get(each)), "")
-    exempt = re.split(r"[,\s]+", environ.get("no_proxy") or environ.get("NO_PROXY") or "")
-    return "NO_PROXY" if source and any(covers(entry, url) for entry in exempt) else source
-
-
 def route_to(url: Url, options: Options) -> Route:
     """Decide how a URL is reached: --unix-socket, --proxy, then the environment. Raises UsageError."""
     if options.unix_socket is not None:
         return Route(None, None, options.unix_socket)
     source, text = "--proxy", options.proxy
     if text is None:
-        source = proxy_variable(url, options.environ)
-        text = "" if source == "NO_PROXY" else options.environ.get(source)
+        environ = options.environ
+        names = [f"{url.scheme}_proxy", f"{url.scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"]
+        if "REQUEST_METHOD" in environ and url.scheme == "http":
+            names.remove("HTTP_PROXY")  # CGI: a Proxy header would set it (CVE-2016-5385)
+        source = next((each for each in names if environ.get(each)), "")
+        text = environ.get(source)
+        exempt = re.split(r"[,\s]+", environ.get("no_proxy") or environ.get("NO_PROXY") or "")
+        if source and any(covers(entry, url) for entry in exempt):
+            source, text = "NO_PROXY", ""
     if not text:
         return Route(None, source or None)
     proxy = parse_proxy(text, source)
@@ -1774,9 +1757,6 @@ class Secrets:
         forms = {form for text in hidden for form in forms_of(text)}
         # The longest first, which may have a shorter one in it.
         self._forms = {form.casefold(): re.escape(form) for form in sorted(forms, key=len, reverse=True)}
-
-    def __bool__(self) -> bool:
-        return bool(self._forms)
 
     def _without_half(self, text: str) -> str:
         """Return a text with *** in place of all from the beginning of a secret on."""
@@ -7636,8 +7616,15 @@ def har_timings(timing: Timing) -> dict[str, float]:
 
 
 def cookie_list(headers: Iterable[Header], name: str) -> list[dict[str, str]]:
-    """Return cookies by name, their values masked; importers refuse a cookie without a name."""
-    return [{"name": cookie, "value": "***"} for cookie in cookie_names(headers, name) if cookie]
+    """Return the cookies of `cookie` or `set-cookie` by name, their values masked. One without a name, which
+    importers refuse, is left out (RFC 6265bis section 5.6).
+    """
+    pairs: list[str] = []
+    for value in values_of(headers, name):
+        parts = decode(value).split(";")
+        pairs += parts if name == "cookie" else parts[:1]
+    names = (pair.partition("=")[0].strip() for pair in pairs if "=" in pair)
+    return [{"name": cookie, "value": "***"} for cookie in names if cookie]
 
 
 def har_request(step: Step) -> dict[str, Any]:
