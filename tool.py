@@ -375,11 +375,6 @@ def plural(count: int, noun: str, one: str = "1") -> str:
     return f"{one} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def rate_text(count: int, us: int) -> str:
-    rate = count * 8 / max(1, us)
-    return f"{rate:.1f} Mbit/s" if rate >= 1 else f"{rate * 1000:.0f} kbit/s"
-
-
 # ---------------------------------------------------------------------------------------------------------
 # 3. Errors. One class for each way to fail: a NetworkError ends a step, and `main` has the exit code of all.
 def clip(text: str, most: int = MAX_TEXT) -> str:
@@ -6562,7 +6557,9 @@ def upload_of(step: Step) -> tuple[int, str, str]:
         owners, why = "line", "the line, or this machine's way out"
     compares = "; --vs --http1.1 compares" if evidence.held_us else ""
     size, shown = min(evidence.request_bytes, size), min(step.timing.wait or 0, took)
-    text = f"sending {size_text(size)} took {length_text(shown)}: {rate_text(size, shown)}: {why}{compares}"
+    mbit = size * 8 / max(1, shown)
+    rate = f"{mbit:.1f} Mbit/s" if mbit >= 1 else f"{mbit * 1000:.0f} kbit/s"
+    text = f"sending {size_text(size)} took {length_text(shown)}: {rate}: {why}{compares}"
     return took, owners, text
 
 
