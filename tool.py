@@ -7268,15 +7268,6 @@ def limit_texts(report: Report) -> Iterator[str]:
         yield f"after {MAX_REDIRECTS} redirects{some}{limited[0].loop} (exit 47)"
 
 
-def refusals(report: Report) -> Iterator[str]:
-    """Give the lines of -s: chains that were stopped, budgets not kept or not judged, with -f bad answers."""
-    yield from (f"stopped {text}" for text in limit_texts(report))
-    if report.verdict:
-        yield from budget_texts(report.verdict, report)
-    if report.options.fail:
-        yield from filter(None, [bad_answers_text(report)])
-
-
 def note_texts(report: Report) -> Iterator[str]:
     """Say what is odd about answers, and of a series in how many runs."""
     each = (dict.fromkeys(note for step in run.steps for note in step_notes(step)) for run in report.runs)
@@ -7285,16 +7276,21 @@ def note_texts(report: Report) -> Iterator[str]:
         yield note if report.only_run else f"in {often} of {len(report.runs)} runs {note}"
 
 
-def report_warnings(report: Report) -> Iterator[str]:
-    """Give the warnings that stand beside lines; a waterfall has rows for all of them."""
-    if report.options.style == "waterfall":
-        return
-    if report.verdict and report.options.style == "metrics":
-        yield from not_judged_texts(report.verdict, report)
-    yield from (f"stopped {text}" for text in limit_texts(report))
-    yield from note_texts(report)
-    if not report.only_run and any(summary.none_good for summary in report.summaries):
-        yield NONE_GOOD
+def asides(report: Report) -> Iterator[str]:
+    """Give what is said beside lines, and with -s why the exit code is not 0; a waterfall has rows for it."""
+    style, verdict = report.options.style, report.verdict
+    if style != "waterfall":
+        yield from (f"stopped {text}" for text in limit_texts(report))
+    if style == "metrics" and verdict:
+        yield from not_judged_texts(verdict, report)
+    if style in ("metrics", "compact"):
+        yield from note_texts(report)
+        if not report.only_run and any(summary.none_good for summary in report.summaries):
+            yield NONE_GOOD
+    if style == "silent" and verdict:
+        yield from budget_texts(verdict, report)
+    if style == "silent" and report.options.fail:
+        yield from filter(None, [bad_answers_text(report)])
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -7906,16 +7902,9 @@ def span_document(
     run: Run, name: str, bounds: tuple[int, int], failed: bool, message: str = "", **more: Any
 ) -> dict[str, Any]:
     """Return a span; `more` adds fields or replaces them."""
-    return {
-        "traceId": run.trace_id,
-        "spanId": new_id(8),
-        "name": name,
-        "kind": INTERNAL,
-        "startTimeUnixNano": str(bounds[0]),
-        "endTimeUnixNano": str(bounds[1]),
-        **more,
-        "status": {"code": STATUS_ERROR, "message": message} if failed else {},
-    }
+    (begin, end), own = map(str, bounds), {"traceId": run.trace_id, "spanId": new_id(8)}
+    span = {**own, "name": name, "kind": INTERNAL, "startTimeUnixNano": begin, "endTimeUnixNano": end}
+    return {**span, **more, "status": {"code": STATUS_ERROR, "message": message} if failed else {}}
 
 
 def step_spans(step: Step, run: Run, parent: str, secrets: Secrets) -> Iterator[dict[str, Any]]:
@@ -9146,10 +9135,9 @@ class LiveReport:
 
     def end(self) -> None:
         """Print the report."""
-        for line in refusals(self._report) if self._silent else ():
-            say(line, self._options.secrets)
         self._print(lambda: write_report(self._report, self._stream))
-        warn(self._options, *report_warnings(self._report))
+        for line in asides(self._report):
+            say(line if self._silent else f"warning: {line}", self._options.secrets)
 
     def stop(self) -> None:
         """Leave no status line when a signal ends the process; of the first run say where it was."""
