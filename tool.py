@@ -1624,7 +1624,7 @@ def parse_time(option: str, text: str | None, otherwise: float, least: float = 0
             raise ValueError(f"is not a time from {least:g} s to 24 h")
         return seconds
     except ValueError as error:
-        expected = "seconds, or a time such as 500ms, 5m or 2h"
+        expected = "seconds, or a time such as 1500ms, 5m or 2h"
         raise UsageError(f"{option} '{clip(text)}' {error}: expected {expected}") from None
 
 
