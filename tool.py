@@ -3812,6 +3812,7 @@ class TlsStream(Stream):
         try:
             while count < room and not ended:
                 got: int = self._tls.read(room, view[count:])  # type: ignore[assignment]
+                self.base.log.deadline.count()
                 count += got
                 ended = not got
                 if not self.base.log.in_bulk:

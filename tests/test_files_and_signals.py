@@ -151,16 +151,6 @@ def test_where_one_may_not_write_nothing_is(run_tool, server, export):
         assert (result.code, result.err) == (73, said)
 
 
-@pytest.mark.needs("linux", "root")
-def test_a_file_that_is_a_mount_of_its_own_stays(run_tool, server, export):
-    host = export.with_name("host")
-    host.write_text(OLD)
-    prefix = mounted(export, f'--bind "{host}"')
-    result = run_tool("-s", "--json", export, server.url(), within=prefix)
-    assert result.code == 73 and result.err.endswith("busy\n")
-    assert host.read_text() == OLD and sorted(os.listdir(export.parent)) == ["host", "out.json"]
-
-
 # --- descriptors and devices ----------------------------------------------------------------------
 
 
@@ -187,23 +177,6 @@ def test_a_pipe_that_becomes_a_link_is_not_written(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="symbolic links"):
         tool.write_file(str(fifo), [b"new"])
     assert precious.read_text() == OLD
-
-
-@pytest.mark.needs("linux")
-def test_the_file_behind_a_descriptor_is_written_through_it(start_tool, server, export):
-    """The caller goes on reading its own descriptor: another file in its place would be lost on it."""
-    export.write_text("old" * 10_000)
-    for left in (["out.json"], []):
-        with open(export, "r+", encoding="utf-8") as file:
-            if not left:
-                export.unlink()
-            path = f"/dev/fd/{file.fileno()}"
-            process = start_tool("--compact", "--json", path, server.url(), pass_fds=[file.fileno()])
-            _, err = process.communicate(timeout=PATIENCE)
-            assert process.returncode == 0, err
-            file.seek(0)
-            check_document(json.load(file))
-        assert os.listdir(export.parent) == left
 
 
 # --- killed while writing -------------------------------------------------------------------------

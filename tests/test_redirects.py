@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import re
 
 import pytest
 
@@ -237,15 +236,6 @@ def test_a_loop_is_named_by_the_first_step_that_comes_again(call_tool):
     assert (summary["errors"], summary["final_status"]) == (0, 302) and words in flat(result.err)
     [found] = [each["text"] for each in summary["findings"] if each["id"] == "redirects"]
     assert found.endswith(words)
-
-
-def test_every_step_of_a_long_chain_is_drawn_and_has_a_row(run_tool):
-    with http_server({"/loop": redirect("/loop")}) as server:
-        out = run_tool("-L", server.url("/loop")).out
-    every = [str(number) for number in range(1, 12)]
-    assert re.findall(r"^Step (\d+): ", out, re.M) == every
-    assert re.findall(r"^(?:│ )? +(\d+) +(?:│ )?302 ", out, re.M) == every
-    assert len(re.findall(r"Same +as step \d+: Address, Protocol", out)) == 10
 
 
 def test_a_location_that_cannot_be_followed_is_a_failed_step_of_its_own(call_tool):

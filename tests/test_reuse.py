@@ -32,7 +32,7 @@ from frames import (
 )
 from inside import here
 from relays import relay_proxy
-from servers import OK, Reply, free_port, http_server, nginx, redirect, scripted
+from servers import OK, Reply, free_port, http_server, nginx, scripted
 
 AGAIN = ("--interval", "0", "--reuse", "--count")
 
@@ -468,15 +468,3 @@ def test_budgets_of_setting_up_do_not_hold_kept_connections_whose_statistics_cou
     assert "the p95 of 21 runs is usually below the true p95" in result.err
     slo = result.json()["summary"]["slo"]
     assert (result.code, slo["pass"], slo["not_judged"], slo["violations"]) == (0, True, [], [])
-
-
-def test_only_the_last_connection_to_an_origin_is_kept_and_a_closed_one_is_opened_anew(call_tool):
-    """The server closes after the second answer: the third run opens another, and the fourth takes that."""
-    count = itertools.count(1)
-    closing = Reply(headers=[("Connection", "close")])
-    routes = {"/": redirect("/b"), "/b": lambda request: closing if next(count) == 2 else Reply()}
-    with http_server(routes) as server, http_server({"/": redirect(server.url("/"))}) as other:
-        runs = call_tool("--metrics-only", "-L", "--json", "-", *AGAIN, "4", other.url()).json()["runs"]
-    kept = [[step["network"]["reused"] for step in run["steps"]] for run in runs]
-    assert kept == [[False] * 3, [True] * 3, [True, False, True], [True] * 3]
-    assert (other.accepted, server.accepted) == (1, 3)

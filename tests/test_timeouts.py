@@ -181,17 +181,6 @@ def test_a_connection_that_the_way_has_forgotten_is_called_that(lab):
 
 
 @on_a_path
-def test_a_forgotten_connection_that_the_kernel_gives_up_is_called_that_too(lab):
-    """No second request comes through, and the system has given up before the time of -m."""
-    url = lab.start(ipv4__tcp_retries2="3").http()
-    lab.way.change(rules=[Rule("up", "data", 2, times=99)])
-    words = ("--reuse", "--count", 2, "--interval", "0.3", "-m", "60", url + "/")
-    _, second = (run["steps"][-1] for run in lab.ask(*words, code=75)["runs"])
-    assert second["error"]["kind"] == "protocol" and second["network"]["reused"]
-    assert second["error"]["hint"].startswith("A NAT, firewall or balancer on the way has forgotten")
-
-
-@on_a_path
 def test_a_slow_answer_on_a_kept_connection_is_not_forgotten(lab):
     replies = iter([Reply(), Reply(wait=60)])
     url = lab.start().serve(http_server({"/": lambda _: next(replies)}, host=ANY)).url("/", FAR)

@@ -347,18 +347,6 @@ def test_what_surrounds_it_does_not_matter(run, server):
         check_waterfall(run(server.url(), **trouble))
 
 
-def test_the_archive_can_have_any_name_in_any_folder_and_runs_by_it(run, archive, server, tmp_path):
-    name = b"not utf-8 \xff\xe9 a.b:c%41.zip"
-    folder = os.path.join(os.fsencode(tmp_path), name + b".folder")
-    os.mkdir(folder)
-    copy = os.path.join(folder, name)
-    shutil.copy(archive, copy)
-    check_metrics(run("--metrics-only", server.url(), file=copy, env={"LC_ALL": "C"}))
-    link = tmp_path / "httphases"
-    link.symlink_to(archive)
-    check_metrics(run("--metrics-only", server.url(), python="/usr/bin/env", file=link))
-
-
 OURS = ("h2", "hpack", "httphases", "hyperframe", "idna", "rich", "socks", "tool")
 STANDARD = ("argparse", "http", "json", "signal", "socket", "ssl")
 
@@ -428,19 +416,3 @@ def test_two_builds_are_equal_to_the_byte_whatever_others_have_left_around_the_s
     assert {name: mode for name, (mode, _) in made.items()} == modes
     data = made["httphases.pyz"][1]
     assert f"{len(data)} bytes, SHA-256 {sha256(data)}" in said.stdout
-
-
-@pytest.mark.needs("pip")
-def test_a_build_that_fails_says_why_and_leaves_nothing_behind(wheels, tmp_path):
-    """Here a wheel is not the one that is pinned."""
-    project, altered = copy_project(tmp_path / "project"), tmp_path / "altered"
-    (project / "dist").mkdir()
-    (project / "dist" / "httphases.pyz").write_bytes(b"an earlier build")
-    altered.mkdir()
-    for wheel in wheels.iterdir():
-        (altered / wheel.name).write_bytes(wheel.read_bytes() + b" ")
-    before = listing(tmp_path)
-    done = run_build(project, PYTHONS=sys.executable, **offline(altered))
-    assert (done.returncode, "HASH" in done.stderr) == (1, True), done.stderr
-    assert listing(tmp_path) == before
-    assert (project / "dist" / "httphases.pyz").read_bytes() == b"an earlier build"

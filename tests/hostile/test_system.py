@@ -17,7 +17,7 @@ from checks import ACCIDENT, parse_metrics
 from conftest import PATIENCE
 from frames import DATA, FRAME_SIZE, WINDOW_SIZE, Conversation
 from hostile.cases import PEAK_MIB
-from servers import Reply, http_server, redirect, scripted
+from servers import http_server, redirect, scripted
 
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n"
 METRICS = ("--metrics-only", "-m", "20")
@@ -73,25 +73,6 @@ def test_little_memory_is_enough_or_refused_in_a_line(run_tool, server, mib, sty
         check_refused(outcome)
     else:
         assert "200" in outcome.out
-
-
-@pytest.mark.needs("linux")
-@pytest.mark.parametrize("mib", [36, 48])
-def test_memory_that_runs_out_half_way_takes_nothing_along_that_was_measured(run_tool, mib):
-    """Each step keeps a megabyte of header fields."""
-    fields = tuple((f"X-{number}", "x" * 1000) for number in range(990))
-    routes = {f"/{step}": Reply(302, headers=(*fields, ("Location", f"/{step + 1}"))) for step in range(5)}
-    with http_server({**routes, "/5": Reply(headers=fields)}) as chain:
-        words = (chain.url("/0"), "-L", *METRICS)
-        outcome = run_tool(*words, within=shell(f'ulimit -v {mib * 1024}; "$@"'))
-        asked = chain.accepted
-    check_decent(outcome, [0, 70, 75])
-    steps = [parse_metrics(line) for line in outcome.out.splitlines()]
-    assert len(steps) in (asked, asked + 1)
-    assert all(step["status"] in ("302", "200") for step in steps[: asked - 1])
-    assert outcome.code or steps[-1]["status"] == "200"
-    if outcome.code == 75:
-        assert steps[-1]["error"] == "network" and "Cannot allocate memory" in outcome.err
 
 
 @pytest.fixture
@@ -215,29 +196,6 @@ def test_a_system_without_this_folder_is_enough(run_tool, server, folder):
     outcome = run_tool(server.url(), *METRICS, within=prefix)
     check_decent(outcome, [0])
     assert parse_metrics(outcome.out.rstrip("\n"))["status"] == "200"
-
-
-ARGUMENTS = [
-    (["{url}/\udcff\udcfe", "-H", "X-Y: \udcff\x1b[2J", "-d", "\udcff\udcfe\x1b"], 0),
-    (["{url}", "-H", "X: " + "y" * 60_000], 0),
-    (["{url}", *["-H", "X: y"] * 1000], 0),
-    (["http://\udcff\udcfe\x1b/"], 64),
-    (["x://" + "w" * 100_000], 64),
-    (["{url}", "--slo", "\udcff\x1b\u202e" + "w" * 100_000 + "=\x9b"], 64),
-    (["{url}", "-x", "http://\udcff\x1b:1"], 64),
-    (["{url}", "--\udcff\x1b"], 64),
-    (["{url}", "-d", "@/nowhere/\udcff\x1b"], 64),
-    (["{url}", "--json", "/nowhere/\udcff\x1b"], 73),
-]
-
-
-def test_odd_bytes_in_arguments_are_taken_or_refused(run_tool, server):
-    for arguments, code in ARGUMENTS:
-        words = [word.replace("{url}", server.url("")) for word in arguments]
-        outcome = run_tool("--compact", *words)
-        check_decent(outcome, [code])
-        raw = [char for char in outcome.out + outcome.err if char != "\n" and not char.isprintable()]
-        assert not raw and len(outcome.err) < 10_000
 
 
 # --- signals --------------------------------------------------------------------------------------
