@@ -4167,11 +4167,9 @@ def content_length(headers: Iterable[Header]) -> int | None:
     """Return what Content-Length announces (RFC 9110 section 8.6), None without one; raises NetworkError."""
     values = values_of(headers, "content-length")
     lengths = {parse_digits(part.strip(b" \t")) for value in values for part in value.split(b",")}
-    shown = foreign(b", ".join(values))
-    if None in lengths:
-        raise protocol_error(f"the response's Content-Length is not a length: '{shown}'")
-    if len(lengths) > 1:
-        raise protocol_error(f"the response has conflicting Content-Length values: {shown}")
+    if None in lengths or len(lengths) > 1:
+        shown = foreign(b", ".join(values))
+        raise protocol_error(f"the response's Content-Length is not one length: '{shown}'")
     return next(iter(lengths), None)
 
 
@@ -4415,13 +4413,13 @@ class Exchange(Stage):
             return protocol_error(f"{self.ended} without an answer", CLOSED_EARLY + hint)
         response, words = self.log.response, reason_of(error).lower()
         if response:
-            answer, hint = f"the answer was {status_words(response)}", CLOSED_EARLY
+            hint = CLOSED_EARLY
             if response.status == 407:
                 hint = PROXY_HINTS[407]
             elif response.status >= 300 or self.log.sent is None:  # RFC 9112 section 9.5
                 hint = "The answer says why. A server that reads no more of a request resets it."
-            message = f"{answer}, then {words} after {self.log.received} bytes of the body"
-            return NetworkError("network", message, hint)
+            answer = f"the answer was {status_words(response)}, then {words}"
+            return NetworkError("network", f"{answer} after {self.log.received} bytes of the body", hint)
         if self.log.phase == "xfer":  # from the first byte on
             return NetworkError("network", f"{words} within the header", CLOSED_EARLY)
         where = "while the request was being sent" if self.log.sent is None else "before any answer came"
