@@ -270,21 +270,6 @@ def test_a_reader_that_leaves_ends_the_series_and_does_not_cost_the_export(start
     assert len(check_document(json.loads(path.read_text()))["runs"]) == 40
 
 
-def test_the_json_of_a_series_has_its_runs_and_no_steps_of_its_own(call_tool):
-    with http_server({"/": redirect("/x"), "/x": Reply()}) as chain:
-        document, single = (
-            call_tool("-L", "--metrics-only", *many, "--json", "-", chain.url()).json()
-            for many in (("--count", "3", "--interval", ".0"), ())
-        )
-    assert "steps" not in document
-    assert (document["count"], document["interval_s"], document["host"]) == (3, 0, os.uname().nodename)
-    assert [run["total_steps"] for run in document["runs"]] == [2, 2, 2]
-    assert [(run["round"], run["target"]) for run in document["runs"]] == [(1, None), (2, None), (3, None)]
-    assert [each["step_number"] for each in document["statistics"]] == [1, 2]
-    assert document["statistics"][0]["reused"] is None
-    assert not {"runs", "count", "interval_s", "statistics"} & set(single)
-
-
 # --- peers that are no friends, and memory --------------------------------------------------------
 
 

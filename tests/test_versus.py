@@ -76,10 +76,8 @@ def test_lines_name_the_side(call_tool, server):
 def test_there_are_twenty_rounds_and_no_pause_unless_more_is_said(measure, server):
     _, document = measure(server.url(), "--vs", "")
     assert (document["count"], document["interval_s"], len(document["runs"])) == (20, 0, 40)
-    assert all(each["total_ms"]["p95"] is not None for each in document["statistics"])
-    assert differences(document)["B"]["n"] == 20
-    _, document = measure("--count", 3, "--interval", 0.2, server.url(), "--vs", "")
-    assert (document["count"], document["interval_s"], len(document["runs"])) == (3, 0.2, 6)
+    _, document = measure("--count", 3, "--interval", 0.2, server.url(), sides=[""] * 7)
+    assert (document["count"], document["interval_s"], len(document["runs"])) == (3, 0.2, 24)
     assert document["summary"]["duration_ms"] >= 2 * 200 - EDGE, "from round to round"
     words = ["--duration", "5m", "--slo", "total.p99=500", server.url(), "--vs", ""]
     assert not tool.parse_options(words, {}).warnings, "the time says how many, not twenty"
@@ -142,11 +140,6 @@ def test_words_change_what_they_name_and_nothing_else(measure):
     ]
     assert sorted(shown, key=str) == sorted(expected, key=str)
     assert document["sides"][-1]["url"] == other.url("/there")
-
-
-def test_eight_sides_are_measured(measure, server):
-    _, document = measure("--count", 1, server.url(), sides=[""] * 7)
-    assert sorted(run["side"] for run in document["runs"]) == list("ABCDEFGH")
 
 
 OF_A_SIDE = [
@@ -301,13 +294,6 @@ def column(result, name):
     [headings] = [line for line in lines if line[0] == "Side"]
     rows = {line[0]: line for line in lines if line[0] in ("A", "B") and len(line) > 2}
     return [rows[side][headings.index(name)] for side in "AB"]
-
-
-@pytest.mark.needs("h2")
-def test_http2_beside_http1(call_tool, http2, authority):
-    result = call_tool("--count", 2, "--cacert", authority.file, http2.url(), "--vs", "--http1.1")
-    assert result.code == 0 and "B --http1.1" in flat(result.out)
-    assert column(result, "Status") == ["200", "200"]
 
 
 SIDES_HEADINGS = "Side Status dns connect tls wait xfer total p95 diff".split()
