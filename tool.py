@@ -6095,6 +6095,8 @@ class Summary:
         self.runs = len(steps)
         self.answered = [step for step in steps if not step.error]
         self.used = usable(steps)
+        self.none_good = any(step.bad_status for step in self.used)  # there are no others
+        self.good = 0 if self.none_good else len(self.used)
         self.reused = (self.used or steps)[0].network.reused  # the statistics are of kept connections
         self.errors = collections.Counter(step.error.kind for step in steps if step.error)
         self.failed = len(steps) - len(self.answered)
@@ -6123,16 +6125,6 @@ class Summary:
         """Return the slow runs, and those that are slow by less; starved ones are left out."""
         first = None if self.none_good else find_slow([step for step in self.used if not is_starved(step)])
         return [each for each in (first, first and find_slow(first.others)) if each]
-
-    @property
-    def good(self) -> int:
-        """Return how many good steps its statistics are of."""
-        return 0 if self.none_good else len(self.used)
-
-    @property
-    def none_good(self) -> bool:
-        """Tell whether the statistics are of answers that are not good, because there are no others."""
-        return any(step.bad_status for step in self.used)
 
     def stat(self, key: str, name: str = "median") -> float | None:
         """Return a statistic of a key (us), None where there are too few values."""
@@ -6229,20 +6221,6 @@ def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
     if None not in (own.usual_status, other.usual_status) and own.usual_status != other.usual_status:
         verdict = "unlike"  # the times are of different work
     return Comparison(own, other, verdict, differences, certain_phases(certain), needed_values(rivals))
-
-
-def compare_all(options: Options, compared: Mapping[str, Summary | Baseline]) -> list[Comparison]:
-    """Compare each other side with the first, or a series with a baseline. Addresses are compared with the
-    first that gives a good answer, if there is one. Nothing is compared with a first side that was never
-    measured.
-    """
-    sides, first = list(compared.values()), options.baseline or compared.get(SIDES[0])
-    if not (first or options.sides):
-        first = next((side for side in sides if side.good), next(iter(sides), None))
-    if first is None:
-        return []
-    others = [side for side in sides if isinstance(side, Summary) and side is not first]
-    return [compare(side, first, max(1, len(others))) for side in others]
 
 
 def judge_allowance(key: str, allowance: Allowance, found: Comparison) -> Judgement:
@@ -7012,8 +6990,14 @@ class Report:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Return those of each variant but the first; the one with a baseline."""
-        return compare_all(self.options, self.compared)
+        """Compare each other side with the first, or a series with a baseline; addresses with the first that
+        gives a good answer, if there is one; nothing with a first side that was never measured.
+        """
+        sides, first = list(self.compared.values()), self.options.baseline or self.compared.get(SIDES[0])
+        if not (first or self.options.sides):
+            first = next((side for side in sides if side.good), next(iter(sides), None))
+        others = [side for side in sides if isinstance(side, Summary) and side is not first]
+        return [compare(side, first, max(1, len(others))) for side in others] if first else []
 
     @cached_property
     def verdicts(self) -> dict[str | None, Verdict]:
