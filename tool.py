@@ -2036,16 +2036,12 @@ OPTIONS = {
     ),
     "about": (("-h --help", "", "show this and exit"), ("--version", "", "show the version and exit")),
 }
+ROWS = [(text, value) for options in OPTIONS.values() for text, value, _ in options]
 NAMES = {  # by option: the attribute that holds its value in what `parse_words` returns
-    word: next(word for word in text.split() if word.startswith("--")).lstrip("-").replace("-", "_")
-    for options in OPTIONS.values()
-    for text, _, _ in options
-    for word in text.split()
+    word: re.findall("--([^ ]+)", text)[0].replace("-", "_") for text, _ in ROWS for word in text.split()
 }
 NAMES.update({"--data-raw": "data"})
-VALUED = {
-    word for options in OPTIONS.values() for text, value, _ in options if value for word in text.split()
-}
+VALUED = {word for text, value in ROWS if value for word in text.split()}
 COLLECTED = "cookie data header resolve slo url versus".split()  # each value counts; of all others the last
 # How the next word may begin if it is a value that looks like an option: a multipart body, a budget below 0.
 DASHED = {**dict.fromkeys("data cookie user user_agent referer versus".split(), "-"), "slo": "-[0-9.]"}
@@ -2170,7 +2166,7 @@ def parse_words(words: Iterable[str]) -> SimpleNamespace:
 
 # ---------------------------------------------------------------------------------------------------------
 # 9b. Options. What excludes what, and what is read for it: the last place where a UsageError can
-#     arise, but for what the first TLS context reads (15), and what a side opens (30).
+#     arise, but for what the first TLS context reads (15), and what a side opens (28).
 def choose_series(args: SimpleNamespace) -> Series:
     """Return the series that is asked for; raises UsageError."""
     if not args.versus and args.count is args.duration is args.baseline is None:
