@@ -6883,6 +6883,7 @@ class Watch:
 # 23d. Report. The runs of a series, as it keeps them, and all that is made of them.
 KEPT_FIELDS, FIELD_COST = 4096, 100  # bytes of header fields, with what each takes beside its text
 KEPT_CHAINS = 64  # of certificates: a server may send ever new ones
+KEPT_NAMES = 100  # of a certificate: each run has them in its export
 
 
 @lru_cache(4096, typed=True)
@@ -6902,8 +6903,9 @@ def fit_to_keep(step: Step, agreed: dict[TlsInfo, TlsInfo]) -> Step:
     agreed on in those before. A reason, a note and a page are short already.
     """
     network, response, tls = step.network, step.response, step.network.tls
-    if len(agreed) < KEPT_CHAINS:
-        agreed.setdefault(tls, tls)
+    if len(agreed) < KEPT_CHAINS and tls not in agreed:
+        chain = (each._replace(names=each.names and each.names[:KEPT_NAMES]) for each in tls.chain)
+        agreed[tls] = tls._replace(chain=tuple(chain))
     return step._replace(
         url=known_already(clip(step.url)),
         request=known_already(step.request._replace(url=step.request.url._replace(target=""))),

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from checks import check_document
-from hostile.cases import Case, check_manners
+from hostile.cases import Case, check_manners, talk
 from servers import Peer, Script, scripted
 
 FINAL = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n"
@@ -107,3 +107,12 @@ def test_a_large_location_does_not_stand_in_every_run_of_a_series(run_tool, tmp_
     assert outcome.code == 47 and "stopped after 10 redirects" in outcome.err
     assert (tmp_path / "out.json").stat().st_size < 3 * 11 * 16 * 1024
     check_document(json.loads((tmp_path / "out.json").read_bytes()))
+
+
+def test_nor_do_all_names_of_a_certificate_with_thousands(run_tool, authority):
+    context = authority.context("127.0.0.1", *(f"host-{number}.test" for number in range(4000)))
+    with scripted(talk(FINAL), tls=context) as server:
+        for options, most in (((), 4001), (("--count", "3", "--interval", "0"), 100)):
+            document = run_tool(server.url(), *options, "-k", "-s", "--json", "-").json()
+            run = document.get("runs", [document])[-1]
+            assert len(run["steps"][0]["network"]["cert_sans"]) == most
