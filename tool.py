@@ -1260,10 +1260,9 @@ def parse_slo(entries: Iterable[str]) -> dict[str, float | Allowance]:
         key, name = name.lower(), clip(name, MAX_FOREIGN)
         if not equals:
             raise SloError(f"Missing '=' in SLO entry '{name}': expected KEY=MS, for example total=300")
-        phase = key.partition(".")[0]
-        keys = BUDGET_KEYS.get(phase, SLO_KEYS)
+        keys = BUDGET_KEYS.get(key.partition(".")[0], [*SLO_KEYS, "total.p95"])
         if key not in keys:
-            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(keys)}, or total.p95")
+            raise SloError(f"Unknown SLO key '{name}': expected one of {', '.join(keys)}")
         if key in thresholds:
             raise SloError(f"Duplicate SLO key '{key}': each key may appear once")
         thresholds[key] = parse_budget(key, amount)
@@ -1667,15 +1666,12 @@ def load_body(given: Sequence[tuple[str, str]], seconds: float, typed: bool) -> 
     """Load the body from options like -d, and find its media type unless it is `typed`; raises UsageError."""
     if not given:
         return None, ""
-    parts: list[bytes] = []
-    extension = ""
-    for option, text in given:
-        path, data = data_file(option, text), os.fsencode(text)
-        if path is not None:
-            data = read_local(option, path, seconds, MAX_BODY)
-            extension = os.path.splitext(path)[1].lower() if len(given) == 1 else ""
-        parts.append(data)
-    whole = b"&".join(parts)
+    files = [data_file(option, text) for option, text in given]
+    whole = b"&".join(
+        os.fsencode(text) if path is None else read_local(option, path, seconds, MAX_BODY)
+        for (option, text), path in zip(given, files)
+    )
+    extension = os.path.splitext(files[0] or "")[1].lower() if len(files) == 1 else ""
     return whole, "" if typed else detect_type(whole, extension)
 
 

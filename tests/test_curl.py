@@ -164,7 +164,7 @@ REFUSED = [  # a command line, and what is said of it
     (["--sol", "total=1"], ["did you mean --slo?"]),
     (["-user", "bob:hunter2"], ["-user: did you mean --user?"]),
     *(([each], ["--help lists the"]) for each in "--re --secure --no-location --=1 --ignore-cert".split()),
-    (["--slo", "p(95)=300"], ["Unknown SLO key 'p(95)'", "total, or total.p95"]),
+    (["--slo", "p(95)=300"], ["Unknown SLO key 'p(95)'", "total, total.p95"]),
     (["--slo", "300"], ["expected KEY=MS, for example total=300"]),
 ]
 
