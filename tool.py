@@ -5703,7 +5703,7 @@ class Chain:
         self._look(self)
 
     def measure(self) -> Run:
-        """Make all requests; raises UsageError and Stopped, and what the first one cannot be prepared for."""
+        """Make all requests; raises UsageError, Stopped, and whatever keeps the first from being prepared."""
         self.look()
         following: CurrentStep | None = self.current
         try:

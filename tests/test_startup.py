@@ -101,14 +101,16 @@ sys.addaudithook(watch)
 
 
 @pytest.mark.needs("h2")
-def test_nothing_is_imported_once_the_clock_has_started(run_tool, http2, authority, tmp_path):
+def test_nothing_is_imported_once_the_clock_has_started(run_tool, server, http2, authority, tmp_path):
     """Not for the report either: the archive may be replaced meanwhile."""
     (tmp_path / "sitecustomize.py").write_text(WATCH)
     exports = [f"--{name}={tmp_path / name}" for name in ("json", "har", "prometheus", "otlp")]
     env = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     words = ("--cacert", authority.file, *exports, "--slo", "total=9000", http2.url("/", "localhost"))
-    result = run_tool(*words, env=env)
-    assert (result.code, result.err) == (0, "")
+    series = ("--metrics-only", "--count", 9, "--interval", 0, "--slo", "total.median=9000")
+    for each in (words, (*series, server.url(host="localhost"))):
+        result = run_tool(*each, env=env)
+        assert (result.code, result.err) == (0, "")
 
 
 def test_a_python_that_lacks_a_module_is_named_in_one_line_with_exit_code_70(run_tool, tmp_path):

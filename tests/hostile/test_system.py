@@ -5,16 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
 
 from checks import ACCIDENT, parse_metrics
-from conftest import PATIENCE
 from frames import DATA, FRAME_SIZE, WINDOW_SIZE, Conversation
 from hostile.cases import PEAK_MIB
 from servers import http_server, redirect, scripted
@@ -220,16 +216,3 @@ def test_a_signal_during_start_up_ends_it_without_a_traceback(run_tool, tmp_path
     outcome = run_tool("https://127.0.0.1:1/", "--json", "/dev/null", env={"PYTHONPATH": path})
     check_decent(outcome, [128 + number, -number])
     assert outcome.out == outcome.err == ""
-
-
-def test_a_pause_by_the_shell_does_not_undo_the_deadline(start_tool):
-    asked = threading.Event()
-    with scripted(lambda peer: (peer.read_request(), asked.set(), peer.read_to_end())) as silent:
-        process = start_tool(silent.url(), "--metrics-only", "-m", "0.8")
-        assert asked.wait(PATIENCE)
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(1)
-        process.send_signal(signal.SIGCONT)
-        out, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 75
-    assert parse_metrics(out.decode().rstrip("\n"))["error"] == "timeout"
