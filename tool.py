@@ -1752,7 +1752,7 @@ class Secrets:
     def _without_half(self, text: str) -> str:
         """Return a text with *** in place of all from the beginning of a secret on."""
         folded = text.casefold()
-        found = [at for form in self._forms for at in (folded.find(form[:MIN_SECRET]),) if at >= 0]
+        found = [folded.index(form[:MIN_SECRET]) for form in self._forms if form[:MIN_SECRET] in folded]
         return f"{text[: min(found)]}***" if found else text
 
     def mask(self, text: str) -> str:
@@ -1824,7 +1824,6 @@ def find_secrets(sides: Iterable[Options]) -> Secrets:
 BEFORE, NOW = "before", "now"  # what is compared with a baseline
 # What statistics say besides times: medians (the round trip, ms, the body's size), and numbers of runs.
 BESIDE = ("tcp_rtt_ms", "body_bytes", "lossy", "starved")
-TOO_MUCH = 1e15  # runs, or us: with smaller numbers sums are exact, and can be shown
 
 
 class Baseline(NamedTuple):
@@ -1844,7 +1843,7 @@ class Baseline(NamedTuple):
 
 def checked_number(value: float) -> int:
     """Round a count, or a time in us, of a document; raises ValueError where it is none."""
-    if not (isinstance(value, float) and 0 <= value < TOO_MUCH):
+    if not (isinstance(value, float) and 0 <= value < 1e15):  # sums of smaller ones are exact
         raise ValueError("no count and no time")
     return round(value)
 
@@ -1903,7 +1902,6 @@ FOREIGN_OPTIONS = """
 --next --compare = --versus URL or --baseline FILE compares
 --capath --ca-native --ca-certificate = --cacert PATH trusts the CAs in PATH
 --connect-to --dns-servers --doh-url --sni = --resolve HOST:PORT:ADDR sends a name to an address
---bind-address --local-address = --interface NAME_OR_ADDRESS connects from there
 --oauth2-bearer --netrc --basic --auth --token --bearer =
   a line "Authorization: Bearer …" in a file, by -H @FILE, keeps it out of ps; -u USER:PASSWORD does not
 --digest --ntlm --negotiate --anyauth = only Basic is known, by -u USER:PASSWORD
@@ -2169,8 +2167,7 @@ def choose_series(args: SimpleNamespace) -> Series:
         return Series(single=not args.all_addresses, every_address=args.all_addresses)
     rounds, duration = DEFAULT_ROUNDS, None
     if args.duration is not None:
-        duration = parse_time("--duration", args.duration, 0, least=1)
-        rounds = MAX_COUNT
+        rounds, duration = MAX_COUNT, parse_time("--duration", args.duration, 0, least=1)
     elif args.count is not None:
         rounds = parse_count("--count", args.count)
     usual = 0.0 if args.versus else DEFAULT_INTERVAL
