@@ -1916,7 +1916,7 @@ FOREIGN_OPTIONS = """
 -o --output -O --remote-name -N --no-buffer = leave it out: the body is not kept; --json PATH has the report
 -v --verbose -D --dump-header --trace --trace-ascii --headers --debug = -i shows header fields
 -V = --version
--Z --parallel --rate --limit-rate --concurrency = one request at a time: for load take wrk, hey or k6
+-Z --parallel --rate --concurrency = one request at a time: for load take wrk, hey or k6
 --fail-with-body --fail-early = -f makes error pages exit 22
 --connect-timeout --read-timeout --deadline = use -m: it holds for all of it
 --retry --retry-max-time = nothing is sent twice: run it again when it exits with 75
@@ -1925,6 +1925,7 @@ FOREIGN_OPTIONS = """
 -1 --tlsv1.2 --tlsv1.3 --tls-max --ciphers = TLS is as this machine's OpenSSL does it, with -k older too
 -E --pass --client-cert --client-key --cert-key =
   use --cert PATH and --key PATH; the key's password goes into a file, --key-password-file PATH
+--limit-rate = leave it out: the body comes as quickly as it can
 --max-redirs = this is fixed: -L follows 10 redirects at most
 -K --config = there is none here; -H @FILE reads header lines
 """
@@ -8339,31 +8340,33 @@ def reuse_rows(summary: Summary) -> Iterator[Row]:
     yield "Reuse", f"{runs} opened a connection, which took {time_text(cost)}"
 
 
-def over_time_rows(steps: Sequence[Step], width: int) -> Iterator[Row]:
+def over_time_rows(steps: Sequence[Step]) -> Iterator[Row]:
     """Draw the totals of a series as they came: the medians of its slices, from the least to the largest."""
-    room = width - LABEL - len("99999 ms  99999 ms")
     if len(steps) < OVER_TIME_RUNS:
         return
-    totals, size = times_of("total", steps), math.ceil(len(steps) / min(OVER_TIME_CELLS, room))
+    totals, size = times_of("total", steps), math.ceil(len(steps) / OVER_TIME_CELLS)
     medians = [median(totals[at : at + size]) for at in range(0, len(totals), size)]
     least, most = min(medians), max(medians)
     if most - least < max(LEAST_CHANGE_US, LEAST_CHANGE * least):
         return
     levels = LEVELS[1:]
     drawn = "".join(levels[round((each - least) / (most - least) * (len(levels) - 1))] for each in medians)
-    yield "Over time", f"{whole_ms(least)} ms {drawn} {whole_ms(most)} ms"
-    which = f"medians of {size} good runs each, " if size > 1 else "good runs, "
-    yield "", f"{which}from {clock_text(steps[0].started_at)} to {clock_text(steps[-1].started_at)}"
+    yield "Over time", drawn
+    scale = f"{levels[0]} {whole_ms(least)} ms, {levels[-1]} {whole_ms(most)} ms"
+    which = f"medians of {size} good runs each" if size > 1 else "good runs"
+    began, ended = (clock_text(step.started_at) for step in (steps[0], steps[-1]))
+    yield "", f"{scale}; {which}, from {began} to {ended}"
 
 
-def companion_text(companion: Companion | None) -> str:
-    """Say what some runs have and others have not."""
+def companion_text(companion: Companion | None, others: Sequence[Step]) -> str:
+    """Say what some runs have and others have not; if not all others were looked at, those between them."""
     if not companion:
         return ""
     every = companion.having == companion.these
     own = f"all {companion.these}" if every else f"{companion.having} of {companion.these}"
-    others = f"{companion.others_having or 'none'} of the {companion.others} others"
-    return f"{own} have {companion.trait}, {others}"
+    between = " between them" if companion.others < len(others) else ""
+    few = f"{companion.others_having or 'none'} of the {companion.others} others{between}"
+    return f"{own} have {companion.trait}, {few}"
 
 
 def listed_runs(steps: Sequence[Step]) -> str:
@@ -8419,7 +8422,8 @@ def slow_rows(summary: Summary) -> Iterator[Row]:
         counts = f"{len(slow.runs)} of {plural(len(slow.runs) + len(slow.others), 'run')}{aside}"
         words = f"{counts}, {several_text(totals)}, the others {whole_ms(usual)}"
         yield label, Span(f"{words}: run {listed_runs(slow.runs)}", "slow")
-        when, companion = when_text(slow.runs, slow.pattern, "run"), companion_text(slow.companion)
+        when = when_text(slow.runs, slow.pattern, "run")
+        companion = companion_text(slow.companion, slow.others)
         yield from (("", text) for text in (when, companion, why_text(slow)) if text)
 
 
@@ -8434,7 +8438,7 @@ def series_rows(summary: Summary, report: Report) -> Iterator[Row]:
         yield cause_row(finding, f"in {where}, {several_text([cost for cost, _ in costs])}")
 
 
-def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Block]:
+def summary_blocks(summary: Summary, report: Report) -> Iterator[Block]:
     """Show the runs of one step together."""
     url, *more = summary.urls
     url = f"various ({len(summary.urls)} URLs)" if more else clip(url)
@@ -8445,7 +8449,7 @@ def summary_blocks(summary: Summary, report: Report, width: int) -> Iterator[Blo
     if used:
         yield Fields([*network_rows(used[-1]), *response_rows(used[-1], report.options)])
         yield from spread_blocks(summary)
-        yield Fields(over_time_rows(used if used[0].good else [], width))
+        yield Fields(over_time_rows(used if used[0].good else []))
     yield Fields(series_rows(summary, report))
 
 
@@ -8465,8 +8469,8 @@ def not_good_rows(report: Report) -> Iterator[Row]:
             counts = f"{name}{len(bad)} of {plural(len(steps), noun)}"
             yield "Bad runs", Span(f"{counts}: {noun} {which}{advice}", "bad")
             when = when_text(bad, find_pattern(bad, good), noun) if len(bad) > 1 else ""
-            companion = find_companion(bad, good)
-            yield from (("", text) for text in (when, companion_text(companion)) if text)
+            companion = companion_text(find_companion(bad, good), good)
+            yield from (("", text) for text in (when, companion) if text)
         reasons = group_by(attrgetter("message"), (step.error for step in bad if step.error)).values()
         for errors in sorted(reasons, key=lambda errors: -len(errors))[:SHOWN_FINDINGS]:
             yield from why_rows(errors[-1], f" ({how_often(len(errors))})")
@@ -8599,7 +8603,7 @@ def change_rows(report: Report) -> Iterator[Row]:
         yield "", f"and {len(events) - SHOWN_CHANGES} more"
 
 
-def series_blocks(report: Report, width: int) -> Iterator[Block]:
+def series_blocks(report: Report) -> Iterator[Block]:
     if len(report.runs) < report.planned:
         runs, duration = f"{len(report.runs)} of {report.planned} runs", report.options.series.duration
         if duration:
@@ -8610,7 +8614,7 @@ def series_blocks(report: Report, width: int) -> Iterator[Block]:
         yield from sides_blocks(report)
     else:
         for summary in report.summaries:
-            yield from summary_blocks(summary, report, width)
+            yield from summary_blocks(summary, report)
     yield Fields(change_rows(report))
     rows = list(not_good_rows(report))
     # An advice is said once.
@@ -8622,7 +8626,7 @@ def report_blocks(report: Report, width: int) -> Iterator[Block]:
     """Return what is drawn at the end in frames of a `width`; in compact style only the panel."""
     run, options = report.only_run, report.options
     if options.style == "waterfall":
-        yield from run_blocks(run, options, width) if run else series_blocks(report, width)
+        yield from run_blocks(run, options, width) if run else series_blocks(report)
         yield Fields(("Stopped", Span(text, "bad")) for text in limit_texts(report))
         if options.baseline:
             before = options.baseline

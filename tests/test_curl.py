@@ -187,7 +187,7 @@ SLIPS = {  # of hands that know curl and other tools -> what is meant
     "--metrics-only": ("-w %{time_total}", "--write-out=%{time_total}"),
     "user:password@": ("--proxy-user bob:secret", "-nGUsecret"),
     "--key-password-file": ("--pass secret", "--client-key a.pem"),
-    "leave it out": ("-p", "-no-keepalive"),
+    "leave it out": ("-p", "-no-keepalive", "--limit-rate 1k"),
     "-H @FILE": ("--bearer t0ken", "--oauth2-bearer t0ken"),
     "--json PATH": ("-output=secret",),
     "--versus": ("--next",),

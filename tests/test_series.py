@@ -327,7 +327,7 @@ def test_what_slow_runs_and_error_pages_have_in_common_is_told_and_when_they_cam
     assert "all 6 have x-backend: c, none of the 18 others" in words
     assert re.search("Bad runs 9 of 33 runs: .* all 9 have x-backend: d, none of the 24 others", words)
     assert result.out.isascii()
-    assert re.search(r"^  Over time +\d+ ms [.:=*#@+-]{24} \d+ ms$", result.out, re.M)
+    assert re.search(r"^  Over time +[.:=*#@+-]{24}\n +\. \d+ ms, # \d+ ms; good runs", result.out, re.M)
 
 
 def weight(value, seen):
