@@ -50,18 +50,12 @@ What the records are, and which is made of which:
 
 A single run is a series of one and goes the same way; only its report and its documents look different.
 
-The way to a server is a list of hops. Each is opened on the stream of the one below it:
+The way to a server is a list of hops, each opened on the stream of the one below it, with an exchange at its
+end: Tcp or Unix, Tls to a proxy, Tunnel or Socks5, Tls to the target, as far as `Route.hops` needs them. Each
+opens itself, notes its instants in the log and explains its own failures.
 
-    Tcp or Unix, then Tls to a proxy, then Tunnel or Socks5, then Tls to the target: those that are needed.
-    At the end of the list is an exchange: HTTP/1.1 or HTTP/2.
-
-`Route.hops` decides which. A hop owns all that it needs, opens itself, notes its instants in the log and
-explains its own failures.
-
-What is touched, and in which sections; nothing of the kind happens elsewhere. The program connects to the
-hosts of the command line, those that redirects lead to with -L, the resolver and the proxies.
-It keeps nothing from one start to the next. README, "What it touches", says the same to users, and the worst
-that a hostile server can do:
+What is touched, and in which sections; nothing of the kind happens elsewhere. README, "What it touches", says
+to users what that comes to:
 
     network         13, 18 open it, for streams to send and receive; http.client in 16 only writes bytes
     opens files     5; 10 the kernel's figures; 15 by OpenSSL; 28
@@ -199,9 +193,7 @@ try:
 except ModuleNotFoundError as not_there:
     # A minimal Python, like Debian's python3-minimal, comes without some of its standard library.
     cannot_run(f"this Python lacks '{not_there.name or not_there}': install python3, not python3-minimal")
-except (ImportError, OSError, MemoryError) as unloaded:
-    if is_refused(unloaded):
-        cannot_run(f"this process met a limit: {reason_of(unloaded)}")
+except (ImportError, OSError, MemoryError) as unloaded:  # it met a limit of this machine, perhaps
     cannot_run(f"this Python cannot load its library: {reason_of(unloaded)}")
 
 TYPE_CHECKING = False
@@ -343,13 +335,8 @@ class ExitCode(IntEnum):
 
 # ---------------------------------------------------------------------------------------------------------
 # 2b. Numbers as text, with their units; the same wherever one is shown.
-def fixed(value: float | None, decimals: int, unit: str = "") -> str:
-    """Return a number with so many decimals, `-` for what does not exist."""
-    return "-" if value is None else f"{value:.{decimals}f}{unit}"
-
-
 def time_text(us: float | None, decimals: int = 1, unit: str = " ms") -> str:
-    """Return a time in ms with so many decimals, and with one less from 100 ms on."""
+    """Return a time in ms with so many decimals, one less from 100 ms on; `-` for what does not exist."""
     return "-" if us is None else f"{us / 1000:.{decimals - (us >= 100_000)}f}{unit}"
 
 
@@ -489,21 +476,7 @@ class Url(NamedTuple):
         return self.host, self.port
 
 
-class ProxyScheme(NamedTuple):
-    """How proxies of a scheme are used: `reach` and `opener` name hops, as HOPS does."""
-
-    port: int  # where the URL names none
-    reach: tuple[str, ...]  # the hops to the proxy
-    opener: str  # the hop in which the proxy opens a way to the target
-    resolves: bool  # the proxy looks up the target's name, not this machine
-
-
-PROXY_SCHEMES = {
-    "http": ProxyScheme(80, ("tcp",), "tunnel", resolves=True),
-    "https": ProxyScheme(443, ("tcp", "proxy tls"), "tunnel", resolves=True),
-    "socks5": ProxyScheme(1080, ("tcp",), "socks5", resolves=False),
-    "socks5h": ProxyScheme(1080, ("tcp",), "socks5", resolves=True),
-}
+PROXY_PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}  # where a proxy's URL names none
 
 
 class Proxy(NamedTuple):
@@ -514,8 +487,13 @@ class Proxy(NamedTuple):
     password: bytes | None
 
     @property
-    def kind(self) -> ProxyScheme:
-        return PROXY_SCHEMES[self.scheme]
+    def is_socks(self) -> bool:
+        return self.scheme.startswith("socks")
+
+    @property
+    def resolves(self) -> bool:
+        """Tell whether it looks up the target's name, not this machine."""
+        return self.scheme != "socks5"
 
     @property
     def shown(self) -> str:
@@ -537,17 +515,15 @@ class Route(NamedTuple):
     def hops(self, url: Url) -> tuple[str, ...]:
         """Name the hops that lead to a URL, in the order of opening: the one place that decides it."""
         hops = ["tcp" if self.unix_socket is None else "unix"]
-        if self.proxy:
-            hops = [*self.proxy.kind.reach, self.proxy.kind.opener]
-        if self.forwarder(url):
-            hops.pop()  # the opener: this proxy is asked for the whole URL
+        if self.proxy and self.proxy.scheme == "https":
+            hops.append("proxy tls")
+        if self.proxy and not self.forwarder(url):
+            hops.append("socks5" if self.proxy.is_socks else "tunnel")
         return (*hops, "tls") if url.secure else tuple(hops)
 
     def forwarder(self, url: Url) -> Proxy | None:
         """Return the proxy that is asked for the whole URL (RFC 9112 section 3.2.2), not for a way to it."""
-        if self.proxy and self.proxy.kind.opener == "tunnel" and not url.secure:
-            return self.proxy
-        return None
+        return None if url.secure or not self.proxy or self.proxy.is_socks else self.proxy
 
 
 class Request(NamedTuple):
@@ -1355,11 +1331,6 @@ def parse_host(text: str) -> str:
     name = host.removesuffix(".")
     if len(name) > MAX_HOST or not all(0 < len(label) < 64 for label in name.split(".")):
         raise UsageError(sizes)
-    if re.fullmatch("([0-9]+|0x[0-9a-f]+)", name.rpartition(".")[2]):  # 127.1, 0x7f.1: addresses (WHATWG)
-        try:
-            return socket.inet_ntop(socket.AF_INET, socket.inet_aton(name))
-        except OSError:  # it is a name after all
-            pass
     return host
 
 
@@ -1445,9 +1416,8 @@ def parse_proxy(text: str, source: str) -> Proxy:
     scheme = scheme.lower()
     if scheme == "socks":  # as desktops write it into all_proxy
         scheme = "socks5"
-    kind = PROXY_SCHEMES.get(scheme)
-    if not kind:  # not repeated: it may be a user name and password, written before the scheme
-        expected = " or ".join(", ".join(f"{each}://" for each in PROXY_SCHEMES).rsplit(", ", 1))
+    if scheme not in PROXY_PORTS:  # not repeated: it may be a user name and password, written before it
+        expected = " or ".join(", ".join(f"{each}://" for each in PROXY_PORTS).rsplit(", ", 1))
         raise UsageError(f"{source}: expected a proxy that begins with {expected}, or with its host")
     # The last @ ends the credentials: a password may have been written with / ? # in it.
     userinfo, at, address = rest.rpartition("@")
@@ -1456,11 +1426,11 @@ def parse_proxy(text: str, source: str) -> Proxy:
     if re.search(r"[/?#]", userinfo):
         raise UsageError(f"{shown}: / ? # in a user name or password are written %2F %3F %23")
     try:
-        host, port = split_authority(address, kind.port)
+        host, port = split_authority(address, PROXY_PORTS[scheme])
     except UsageError as error:
         raise UsageError(f"{shown}: {error.message}") from None
     name, colon, secret = map(urllib.parse.unquote_to_bytes, os.fsencode(userinfo).partition(b":"))
-    if at and kind.opener == "socks5" and not all(0 < len(each) < 128 for each in (name, secret)):
+    if at and scheme.startswith("socks") and not all(0 < len(each) < 128 for each in (name, secret)):
         wanted = "a user name and a password, of 1 to 127 bytes each"
         raise UsageError(f"{source}: for a SOCKS5 proxy PySocks takes {wanted}")
     return Proxy(scheme, host, port, name if at else None, secret if colon else None)
@@ -1503,7 +1473,7 @@ def route_to(url: Url, options: Options) -> Route:
     if not text:
         return Route(None, source or None)
     proxy = parse_proxy(text, source)
-    if proxy.kind.opener == "socks5" and optional("socks") is None:
+    if proxy.is_socks and optional("socks") is None:
         why = f"{source}: a SOCKS proxy needs PySocks, which is not installed"
         raise UsageError(f"{why}: pip install PySocks, or use httphases.pyz, which contains it")
     return Route(proxy, source)
@@ -1988,7 +1958,7 @@ OPTIONS = {
         ("-4 --ipv4", "", "use IPv4 addresses only"),
         ("-6 --ipv6", "", "use IPv6 addresses only"),
         ("--resolve", "HOST:PORT:ADDR", "use ADDR, without a lookup; repeatable"),
-        ("-x --proxy", "URL", f"{', '.join(PROXY_SCHEMES)}; '' for none at all"),
+        ("-x --proxy", "URL", f"{', '.join(PROXY_PORTS)}; '' for none at all"),
         ("--unix-socket", "PATH", "connect to this unix socket, in place of TCP"),
         ("--interface", "NAME_OR_ADDRESS", "connect from there"),
         ("--no-http2 --http1.1", "", "do not offer HTTP/2"),
@@ -2445,16 +2415,6 @@ class Connected(NamedTuple):
     local_ip: str | None
 
 
-def start_of_wait(answered: int, departed: int) -> int:
-    """Return the instant that ends the phase before the wait, and begins the wait. Between the answer that
-    ends the phase and the request that leaves this program was woken up: each phase bears half of that, the
-    wait at most half of a usual wake-up, so that the server is not blamed for a machine short of CPUs.
-    """
-    # Device "the wake-up is divided between connect and wait": without it, wait is 0.202 ms off instead of
-    # 0.068 (http).
-    return departed - min((departed - answered) // 2, WAKE_UP_NS // 2)
-
-
 def read_tcp_info(connection: socket.socket | None) -> bytes:
     """Return Linux' struct tcp_info of a connection, empty elsewhere."""
     if sys.platform != "linux" or connection is None:
@@ -2512,8 +2472,8 @@ LOOK_NS = 100_000_000  # ns from one look at what else there is to do to the nex
 
 class Deadline:
     """When the time of -m is over for a run. Whatever waits asks `patience` for how long it may. What came in
-    time counts, though this process may have slept since: so each read has its time of arrival checked, which
-    also ends what comes without end. What is sent is checked before. `look` is called ten times a second.
+    time counts, though this process slept since: each read has its time of arrival checked, what is sent the
+    instant before. `look` is called ten times a second.
     """
 
     def __init__(self, look: Callable[[], object] = lambda: None) -> None:
@@ -2523,9 +2483,7 @@ class Deadline:
         self._parts = 0
 
     def count(self) -> None:
-        """Be called for each part of what has come, for which nothing may be read: of chunks and frames of a
-        byte a second's work comes at once. Raises TimeIsOver.
-        """
+        """Count a part of what has come: of chunks and frames of a byte one read may hold a second's work."""
         self._parts += 1
         if self._parts % MANY == 0:
             self.check(time.perf_counter_ns())
@@ -2646,9 +2604,7 @@ class Log:
         self.cpu_times = {**self.cpu_times, field: cpu_times()}
 
     def starved(self, begun: str, ended: str, end: int) -> int:
-        """Return for how long (us) this process waited for a CPU from one mark to another, whose phase ended
-        at an instant. What it waited after that is not its own.
-        """
+        """Return for how long (us) a phase that ended at an instant waited for a CPU, from mark to mark."""
         first, last = self.cpu_times.get(begun), self.cpu_times.get(ended) or self.cpu_times.get("ended")
         if not first or not last:
             return 0
@@ -2657,9 +2613,7 @@ class Log:
         return max(0, waited - late) // 1000
 
     def look(self) -> None:
-        """Note, before an answer, that a later part of it is here already: nothing tells that later. This is
-        looked at ten times a second.
-        """
+        """Note, before an answer, that a later part of it is here already: nothing tells that afterwards."""
         sent = parse_tcp_info(self.tcp_info.get("sent", b""))
         if sent and not self.first_byte and not self.early:
             now = parse_tcp_info(read_tcp_info(self.connected.socket))
@@ -2670,11 +2624,15 @@ class Log:
         self.error, self.stopped = error, at
 
     def _opened(self, count: int) -> int | None:
-        """Return when the first `count` hops were open; when all are, the wait begins: `start_of_wait`."""
+        """Return when the first `count` hops were open; when all are, the wait begins."""
         if not 0 < count <= len(self.opened):
             return None
         answered, departed = self.opened[count - 1]
-        return answered if count < len(self.hop_phases) else start_of_wait(answered, departed)
+        if count < len(self.hop_phases):
+            return answered
+        # Device "the wake-up is divided between connect and wait": without it, wait is 0.202 ms off instead
+        # of 0.068 (http). The wait bears half of a usual one at most: it is this machine that lacks a CPU.
+        return departed - min((departed - answered) // 2, WAKE_UP_NS // 2)
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -2932,10 +2890,7 @@ def doubt_proxy(found: NetworkError, proxy: str) -> NetworkError:
 def explain_lookup(
     host: str, options: Options, error: socket.gaierror, took: float, resolver: Resolver
 ) -> NetworkError:
-    """Say why a lookup failed, and in the hint what it `took` (us): failures are counted by their messages.
-
-    Where no name server can be reached, glibc says that the name is unknown.
-    """
+    """Say why a lookup failed, and in the hint what it `took` (us), since messages are counted."""
     wanted, no_data = FAMILY_NAMES.get(options.family), getattr(socket, "EAI_NODATA", -5)
     message, hint = f"{host} could not be looked up: {reason_of(error)}", LOOKUP_HINT
     listed = f" ({clip(', '.join(resolver.servers))})" if resolver.servers else ""
@@ -3331,9 +3286,7 @@ def interleave(peers: list[Peer]) -> list[Peer]:
 
 
 def answer_lookups(asked: Any, answers: Any, answered: int) -> None:
-    """Ask the system's resolver for each host, port and family that is asked, up to None; put what was found
-    into another queue, a byte into a pipe before.
-    """
+    """Look up what is asked, up to None; put a byte into a pipe, and what was found into another queue."""
     for host, port, family in iter(asked.get, None):
         begun, error = time.perf_counter_ns(), None
         found: list[Any] = []
@@ -3364,9 +3317,7 @@ class Lookups:
         self._poller = select.poll()
 
     def rehearse(self) -> None:
-        """Look up localhost just before the clock starts, so that the C library loads what a lookup needs, in
-        this thread. Raises what a thread or a pipe is refused by.
-        """
+        """Look up localhost before the clock starts: the C library loads what lookups need."""
         # Device "the resolver is warmed up": without it, dns is 1.89 ms off instead of 0.37.
         rehearsal = Deadline()  # a broken resolver may never come back, even for localhost
         rehearsal.at = time.perf_counter_ns() + REHEARSAL_NS
@@ -3377,9 +3328,7 @@ class Lookups:
             self._start()
 
     def ask(self, host: str, port: int, family: int, deadline: Deadline) -> tuple[int, list[Peer], str]:
-        """Look a name up; return when that began, the addresses in the order in which they are tried, and the
-        name that has them. Raises OSError, UnicodeError, TimeIsOver.
-        """
+        """Look a name up; return when that began, the addresses in order, and the name that has them."""
         self._start()
         self._asked.put((host, port, family))
         try:
@@ -5183,10 +5132,10 @@ class Socks5(Hop):
         self._target = self.place[0]  # the name or address that the proxy is asked for
         self._socks = optional("socks")
         self._received = 0  # bytes
-        self.asks_resolver = not self.proxy.kind.resolves and known_address(*self.place, self.options) is None
+        self.asks_resolver = not self.proxy.resolves and known_address(*self.place, self.options) is None
 
     def look_up(self) -> None:
-        if not self.proxy.kind.resolves:
+        if not self.proxy.resolves:
             self._target = resolve(*self.place, self.options, self.lookups, self.log)[0].ip
 
     def open(self, below: Stream) -> Stream:
@@ -5205,7 +5154,7 @@ class Socks5(Hop):
 
         with PatientSocket(connection.family, connection.type, connection.proto, shared) as negotiator:
             login = proxy.username, proxy.password
-            negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, proxy.kind.resolves, *login)
+            negotiator.proxy = (socks.SOCKS5, proxy.host, proxy.port, proxy.resolves, *login)
             host = self._target.partition("%")[0]  # a zone means nothing on another machine
             negotiator._negotiate_SOCKS5(host, self.place[1])  # without connect(), which would dial too
         connection.setblocking(False)  # PySocks ends the negotiation with the contrary
@@ -7097,7 +7046,8 @@ def step_title(step: Step, single: bool) -> str:
 def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
     """Return times (us) in ms, as the lines of both formats have them; `-` stands for what does not exist."""
     decimals, unit = (1, "ms") if compact else (3, "")
-    return [f"{name}={fixed(to_ms(us), decimals, unit)}" for name, us in times.items()]
+    shown = {name: "-" if us is None else f"{us / 1000:.{decimals}f}{unit}" for name, us in times.items()}
+    return list(map("=".join, shown.items()))
 
 
 def step_times(step: Step, keys: Iterable[str], compact: bool) -> str:

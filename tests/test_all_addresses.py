@@ -55,9 +55,6 @@ def by_target(document, addresses):
     return sorted(document["runs"], key=lambda run: (run["round"], addresses.index(run["target"])))
 
 
-# --- what is asked, and in which order ------------------------------------------------------------
-
-
 def test_each_address_is_asked_once_in_each_round_by_lot_and_nobody_has_a_lookup(call_tool):
     with cluster(ok(), ok(), ok()) as (port, addresses, servers):
         words = ("--all-addresses", "--count", 30, "--interval", 0, "--json", "-", *resolved(port, addresses))
@@ -144,9 +141,6 @@ def test_a_redirect_within_the_host_stays_and_another_host_is_looked_up(call_too
         assert third["timing"]["dns_ms"] > 0 and third["network"]["ip"] != address
 
 
-# --- what is told ---------------------------------------------------------------------------------
-
-
 def test_lines_name_the_address_on_failure_too(call_tool):
     result, addresses = ask(call_tool, [ok(), None], "--metrics-only", expected=75)
     *runs, one, other = result.out.splitlines()
@@ -190,9 +184,6 @@ def test_budgets_hold_for_each_address(call_tool, server, tls):
     assert document["runs"][plain["run_number"] - 1]["target"] == addresses[1]
     marks = re.findall(r"^Summary.*?(slo=.*)?$", result.err, re.MULTILINE)
     assert marks == ["", "slo=pass", "slo=fail slo_violations=tls,tls.median"]
-
-
-# --- what is refused ------------------------------------------------------------------------------
 
 
 def test_what_cannot_be_asked_of_each_address_is_refused(call_tool, server):

@@ -29,8 +29,6 @@ def rejected(authority, context, words="", **settings):
     return step
 
 
-# --- what is wrong with a certificate -------------------------------------------------------------
-
 HERE = ("localhost",)
 LEAVES = {  # how a leaf is made -> what the message says, and what the hint does
     "expired": (
@@ -112,9 +110,6 @@ def test_a_key_that_is_too_weak(authority):
     assert only_step(visit(authority, context, "-k"))["network"]["cert_cn"] == "localhost"
 
 
-# --- the chain ------------------------------------------------------------------------------------
-
-
 def test_a_self_signed_certificate_is_refused_and_can_be_trusted_by_itself(authority):
     leaf, old = (authority.issue(None, sans=HERE, days=days) for days in ((-1, 90), (-90, -3.5)))
     words = "is self-signed; besides, the certificate expired 3 days ago"
@@ -130,17 +125,13 @@ def test_a_self_signed_certificate_is_refused_and_can_be_trusted_by_itself(autho
     assert step["network"]["tls_verified"] is True
 
 
-def test_an_intermediate_out_of_its_time_is_named(authority):
+def test_a_ca_out_of_its_time_is_named_and_whether_the_server_sent_it(authority):
     middle = authority.issue(authority.ca, "Middle CA", ca=True, days=(-90, -2))
     context = authority.showing(authority.issue(middle, sans=HERE), middle[1])
     step = rejected(authority, context, "a certificate further up the chain expired 2 days ago: CN Middle CA")
     assert "on the server" in step["error"]["hint"]
     assert [each["cn"] for each in step["network"]["cert_chain"]] == ["localhost", "Middle CA"]
     assert step["network"]["cert_days_left"] == 89, "the server's own is still good"
-
-
-def test_a_trusted_ca_that_has_expired_is_not_the_server_s_fault(authority):
-    """Nothing that the server sent has expired; what has is in the bundle, or in the trust store."""
     root = authority.issue(None, "Old CA", ca=True, days=(-90, -2))
     middle = authority.issue(root, "Middle CA", ca=True)
     context = authority.showing(authority.issue(middle, sans=HERE), middle[1])

@@ -24,8 +24,6 @@ from conftest import PATIENCE
 from inside import failure, here, only_step
 from servers import OK, Peer, Reply, http_server, scripted
 
-# --- certificates, and servers that remember what they were shown ----------------------------------
-
 
 class Holder(NamedTuple):
     """A client certificate in files: certificate and chain, key, and both in one."""
@@ -92,9 +90,6 @@ def options(authority: Any, holder: Holder) -> tuple[Any, ...]:
     return ("-m", "10", "--cacert", authority.file, "--cert", holder.both)
 
 
-# --- shown to the target ---------------------------------------------------------------------------
-
-
 def test_a_connection_that_is_cut_for_want_of_a_certificate_says_that_first(authority):
     with scripted(lambda peer: peer.read_request(), tls=asking(authority)) as server:
         step = failure(here("-m", "10", "--cacert", authority.file, server.url()), "protocol", "wait")
@@ -103,28 +98,21 @@ def test_a_connection_that_is_cut_for_want_of_a_certificate_says_that_first(auth
     )
 
 
-@pytest.mark.parametrize(("version", "trust"), [("TLSv1_2", "--cacert"), ("TLSv1_3", "-k")])
-def test_without_a_certificate_that_a_server_requires_the_step_fails(authority, version, trust):
-    """In TLS 1.3 the refusal comes when the client has finished its handshake; in 1.2 the alert says less."""
-    words = (trust, authority.file) if trust == "--cacert" else (trust,)
-    with remembering(asking(authority, version, ssl.CERT_REQUIRED)) as (server, _):
-        step = failure(here("-m", "10", *words, server.url()), "tls")
-    assert "requires a client certificate" in step["error"]["message"]
-    assert "--cert PATH" in step["error"]["hint"] and "--key" in step["error"]["hint"]
-    assert (step["network"]["ip"], step["network"]["client_cert"]) == ("127.0.0.1", None)
-
-
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
-def test_a_server_that_requires_a_certificate_sees_it(authority, holder, version):
+def test_a_server_that_requires_a_certificate_sees_it_or_the_step_fails(authority, holder, version):
+    """In TLS 1.3 the refusal comes when the client has finished its handshake; in 1.2 the alert says less."""
     with remembering(asking(authority, version, ssl.CERT_REQUIRED)) as (server, seen):
+        step = failure(here("-m", "10", "-k", server.url()), "tls")
         for words in (("-k", "--cert", holder.certificate, "--key", holder.key), options(authority, holder)):
             network = only_step(here(*words, server.url()))["network"]
             assert network["client_cert"] is True
-    assert seen == ["me"] * 2
+    assert "requires a client certificate" in step["error"]["message"]
+    assert "--cert PATH" in step["error"]["hint"] and "--key" in step["error"]["hint"]
+    assert (seen, step["network"]["client_cert"]) == (["me"] * 2, None)
 
 
 ROWS = {  # what the server asks for, what is given, what the server saw, and what the report says
-    "sent": (ssl.CERT_OPTIONAL, "--cacert {ca} --cert {me}", ["me"], True),
+    "sent": (ssl.CERT_OPTIONAL, "--cacert {ca} --cert {deep}", ["deep"], True),
     "sent, but it expired 3 days ago": (ssl.CERT_OPTIONAL, "--cacert {ca} --cert {old}", ["old"], True),
     "not asked for": (ssl.CERT_NONE, "--cacert {ca} --cert {me}", [None], False),
     # Of a server that is not believed: in TLS 1.3 it may have asked before that.
@@ -140,24 +128,14 @@ def test_the_report_says_what_became_of_it(authority, holder, call_tool, tmp_pat
     context = asking(authority, mode=mode)
     context.verify_flags |= 0x200000  # X509_V_FLAG_NO_CHECK_TIME: a server that does not mind
     old = authority.certificate(common_name="old", days=(-90, -3.5))
-    given = words.format(ca=authority.file, me=holder.both, old=old).split()
+    between = authority.issue(authority.ca, "Middle CA", ca=True)  # which the server does not know
+    deep = authority.file_of(authority.issue(between, "deep"), between[1])
+    given = words.format(ca=authority.file, me=holder.both, old=old, deep=deep).split()
     with remembering(context) as (server, seen):
         result = call_tool(*given, "--json", tmp_path / "out", server.url())
     [step] = result.json(tmp_path / "out")["steps"]
     assert (seen, step["network"]["client_cert"]) == (seen_there, known)
     assert f"Client cert  {row}\n" in result.out if row else "lient cert" not in result.out
-
-
-def test_the_chain_goes_with_it(authority):
-    """A server that knows the root alone believes a certificate of an intermediate CA."""
-    between = authority.issue(authority.ca, "Middle CA", ca=True)
-    path = authority.file_of(authority.issue(between, "deep"), between[1])
-    with remembering(asking(authority, mode=ssl.CERT_REQUIRED)) as (server, seen):
-        only_step(here("-m", "10", "-k", "--cert", path, server.url()))
-    assert seen == ["deep"]
-
-
-# --- asked for after the handshake (RFC 8446 section 4.6.2) ----------------------------------------
 
 
 @pytest.mark.parametrize("times", [1, 3, 4])
@@ -188,9 +166,6 @@ def test_a_server_that_asks_once_it_knows_the_path_is_answered_three_times(autho
         assert "asked for a client certificate too often" in step["error"]["message"]
 
 
-# --- shown to nobody else --------------------------------------------------------------------------
-
-
 def test_another_origin_sees_none_and_the_first_one_sees_it_again(authority, holder):
     """Each of the two asks for it; the second redirects back to the first."""
     with contextlib.ExitStack() as stack:
@@ -217,9 +192,6 @@ def test_a_proxy_that_requires_a_certificate_is_not_offered_ours(authority, hold
     assert seen == []
     assert "never to a proxy" in step["error"]["hint"]
     assert "Give a client certificate" not in step["error"]["hint"]
-
-
-# --- what is said when it is missing or refused ----------------------------------------------------
 
 
 def test_a_certificate_that_the_server_does_not_trust_is_said_to_be_refused(authority, tmp_path):
@@ -259,9 +231,6 @@ def test_a_refusal_by_a_server_that_asks_says_that_a_certificate_is_missing(
         assert call_tool("--compact", "--cert", holder.both, *given).err == "", "it was shown"
 
 
-# --- files -----------------------------------------------------------------------------------------
-
-
 def test_the_password_of_a_key_is_the_first_line_of_a_file_or_of_standard_input(
     authority, holder, tmp_path, run_tool
 ):
@@ -276,21 +245,15 @@ def test_the_password_of_a_key_is_the_first_line_of_a_file_or_of_standard_input(
     assert seen == ["me"] * 3
 
 
-@pytest.mark.needs("linux")
-def test_certificate_and_key_are_regular_files(holder, tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    for option in ("--cert", "--key"):
-        for path in ("-", tmp_path / "pipe", tmp_path, "/dev/null"):
-            words = [word for pair in {"--cert": holder.certificate, option: path}.items() for word in pair]
-            result = here(*words, "https://127.0.0.1:1/")
-            check_usage_error(result, option, "no regular file")
+NO_FILES = ("-", "{pipe}", "{folder}", "{missing}", "/dev/null")
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ("--key {key}", ["--key needs --cert"]),
-        ("--cert {missing}", ["--cert", "no regular file", "{missing}"]),
+        *((f"--cert {path}", ["--cert: there is no regular file", path]) for path in NO_FILES),
+        *((f"--cert {{cert}} --key {path}", ["--key: there is no regular file", path]) for path in NO_FILES),
         ("--cert {cert}", ["--cert '{cert}' must hold a certificate", "{cert}' its private key", "--key"]),
         ("--cert {cert} --key {locked}", ["{locked}", "is encrypted", "--key-password-file PATH"]),
         ("--cert {cert} --key {locked} --key-password-file {cert}", ["{locked}", "a wrong password"]),
@@ -302,7 +265,9 @@ def test_a_certificate_that_will_not_do_is_refused_before_anything_is_sent(
     call_tool, server, authority, holder, tmp_path, given, words
 ):
     files = {"cert": holder.certificate, "key": holder.key, "locked": holder.encrypted(b"secret")}
-    files.update(missing=tmp_path / "missing", other=authority.certificate())
+    files.update(missing=tmp_path / "missing", folder=tmp_path, other=authority.certificate())
+    files.update(pipe=tmp_path / "pipe")
+    os.mkfifo(files["pipe"])
     url = f"https://{server.authority}/"
     for others in ((url,), (url, "--vs", "-4")):
         result = call_tool(*given.format(**files).split(), *others)
@@ -342,20 +307,6 @@ def test_a_key_that_openssl_cannot_read_any_more_comes_with_the_command_that_con
             password.write_text("word")
         only_step(here(*given, "--key", old, server.url()))
     assert seen == ["me"]
-
-
-@pytest.mark.needs("linux", "root")
-def test_a_certificate_that_has_no_end_is_given_up_with_the_time(run_tool, holder):
-    """As the kernel's log, which is a regular file to look at."""
-    if not os.path.isfile("/proc/kmsg"):
-        pytest.skip("needs /proc/kmsg")
-    words, url = ["--cert", holder.both, "--key", "/proc/kmsg"], "https://127.0.0.1:1/"
-    for others in ((url,), (url, "--vs", "-4")):
-        result = run_tool("-m", "1", *words, *others)
-        check_usage_error(result, "within 1 s", "--cert")
-        assert result.seconds < 10
-    # With plain http nobody is shown it, so it is not read.
-    assert "within" not in run_tool("-m", "1", *words, "http://127.0.0.1:1/").err
 
 
 def test_nothing_is_ever_asked_on_the_terminal(holder, run_tool):

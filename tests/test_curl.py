@@ -16,8 +16,6 @@ from servers import PATIENCE_WITH_PROGRAMS, Reply, http_server, refused_port
 GZIP = "gzip, deflate, br, zstd"
 FORM = "application/x-www-form-urlencoded"
 
-# --- what browsers copy ---------------------------------------------------------------------------
-
 # As it is pasted: ANSI-C quoting where there is a ' or a !, --data-raw, --compressed.
 PASTED = r"""httphases 'http://shop.example/say' \
   -H 'content-type: text/plain;charset=UTF-8' \
@@ -40,9 +38,6 @@ def test_what_a_browser_copies_for_curl_is_sent_as_it_says(program, base_environ
     sent = {name.lower(): value for name, value in request.headers}
     assert (sent["accept-encoding"], sent["connection"]) == (GZIP, "keep-alive")
     assert sent["content-type"] == "text/plain;charset=UTF-8" and len(sent) == len(request.headers)
-
-
-# --- options of curl's that are there -------------------------------------------------------------
 
 
 def sent_with(run, server, *words, warned=()):
@@ -113,9 +108,6 @@ def test_where_h2_is_not_there_the_report_says_that_http2_was_not_offered(run_to
     both.warned("HTTP/2 is not offered on any side, because the package h2 is not here")
 
 
-# --- in silence -----------------------------------------------------------------------------------
-
-
 def test_silence_leaves_the_exit_code_alone(call_tool, server):
     styles = ([], ["--compact"], ["--metrics-only"], ["--slo", "total=0.001"])
     for option, style in zip(("-s", "--silent", "-sS", "-Ss"), styles):
@@ -141,8 +133,6 @@ def test_a_series_in_silence_draws_no_progress(run_tool):
     assert (result.code, result.out) == (22, "")
     assert result.err.replace("\r", "") == "httphases: error page (404) in 5 of 5 runs\n"
 
-
-# --- what is not there ----------------------------------------------------------------------------
 
 REFUSED = [  # a command line, and what is said of it
     (["-u", "hunter2"], ["-u: expected USER:PASSWORD"]),

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import random
-import ssl
-
 import pytest
 
-from inside import here, only_step, tool
+from inside import tool
 from samples import sample
-from servers import scripted
 
 pytest.importorskip("hypothesis", reason="hypothesis, which makes up the inputs, is not installed")
 
@@ -34,9 +30,6 @@ def attempt(function, *arguments, errors=tool.UsageError):
         return function(*arguments)
     except errors as error:
         return error
-
-
-# --- the command line -----------------------------------------------------------------------------
 
 
 @steadily
@@ -75,9 +68,6 @@ def test_a_proxy_is_refused_or_whole_and_its_password_never_shown(text):
         assert found.host and 1 <= found.port <= 65535
 
 
-# --- redirects ------------------------------------------------------------------------------------
-
-
 @steadily
 @given(st.one_of(st.binary(max_size=60), url_like.map(lambda text: text.encode("utf-8", "surrogatepass"))))
 def test_a_location_leads_to_a_url_or_nowhere(location):
@@ -87,38 +77,6 @@ def test_a_location_leads_to_a_url_or_nowhere(location):
         return
     assert all(0x20 < ord(char) < 0x7F for char in found.text)
     assert tool.parse_url(found.text) == found
-
-
-# --- what servers and proxies send ----------------------------------------------------------------
-
-
-ODD = b"HTTP/1.1 200  OK \nServer: a\r\n b\r\nX-Y: 1\r\nX-Z: \xff\r\nContent-Length:6\r\n\nhello\n"
-
-
-def test_a_head_is_the_same_in_whatever_pieces_it_comes():
-    answers = []
-    for size in (1, 2, 7, len(ODD)):
-        pieces = [ODD[at : at + size] for at in range(0, len(ODD), size)]
-        with scripted(lambda peer, pieces=pieces: [peer.read_request(), *map(peer.send, pieces)]) as server:
-            answers.append(only_step(here(server.url()))["response"])
-    assert answers[0]["bytes"] == 6 and answers == [answers[0]] * len(answers)
-
-
-def test_a_certificate_with_changed_bytes_is_read_or_is_none(authority):
-    choice = random.Random(1)
-    pem = authority.certificate(common_name="localhost").read_text()
-    start = pem.index("-----BEGIN CERTIFICATE")
-    der = ssl.PEM_cert_to_DER_cert(pem[start : pem.index("-----END CERTIFICATE", start) + 26].strip() + "\n")
-    assert tool.parse_certificate(der).common_name == "localhost"
-    for _ in range(5000):
-        data = bytearray(der)
-        for _ in range(choice.randint(1, 3)):
-            data[choice.randrange(len(data))] = choice.randrange(256)
-        read = tool.parse_certificate(bytes(data[: choice.randint(len(data) // 2, len(data))]))
-        assert read.sha256 and (read.not_after is None or read.not_after.year)
-
-
-# --- what is shown --------------------------------------------------------------------------------
 
 
 @steadily

@@ -17,9 +17,6 @@ NAMES = {
     "BÜCHER.de": "xn--bcher-kva.de",
     "a\u00ad\u200b\u2060\ufeffb.com": "ab.com",
     "İ.example": "xn--i-9bb.example",
-    # a number, as browsers read it (WHATWG URL, the IPv4 parser)
-    **dict.fromkeys(["127.1", "2130706433", "0x7F.1", "0177.0.0.01", "127.0.0.1.", "１２７.1"], "127.0.0.1"),
-    **{name: name for name in ("127.0.0.256", "1.2.3.4.5", "a.1", "08", "0x", "4294967296", "127.1.a")},
     # what stands as it is
     "例え.テスト": "xn--r8jz45g.xn--zckzah",
     "xn--bcher-kva.示例": "xn--bcher-kva.xn--fsq092h",

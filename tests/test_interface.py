@@ -24,9 +24,6 @@ def callers(**settings):
     return scripted(script, **settings), seen
 
 
-# --- by address ------------------------------------------------------------------------------------
-
-
 def test_a_connection_begins_at_the_address_that_was_given(run_tool):
     for given, address in (("127.0.0.2", "127.0.0.2"), ("127.1.2.3", "127.1.2.3"), ("lo", "127.0.0.1")):
         serving, seen = callers()
@@ -61,9 +58,6 @@ def test_an_address_of_the_other_family_is_not_looked_for():
     assert "an address after --interface" in step["error"]["hint"]
 
 
-# --- by name ---------------------------------------------------------------------------------------
-
-
 def test_bound_to_another_interface_nothing_gets_there(tmp_path, run_tool):
     """The way to the server leads through the device `path`, not through lo."""
     with path(tmp_path) as way, way.far(http_server(host=ANY)) as server:
@@ -77,9 +71,6 @@ def test_bound_to_another_interface_nothing_gets_there(tmp_path, run_tool):
     assert through.json()["steps"][0]["network"]["local_ip"] == NEAR
     assert aside.json()["steps"][0]["network"]["local_ip"] is None
     assert aside.json()["steps"][0]["error"]["phase"] == "connect"
-
-
-# --- what is not there -----------------------------------------------------------------------------
 
 
 @pytest.mark.needs("ipv6")

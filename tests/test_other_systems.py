@@ -73,16 +73,13 @@ import sys
 class Finder:
     def find_spec(name, *others):
         if name == "mmap":
-            raise ImportError("libz.so.1: {}")
+            raise ImportError("libz.so.1: failed to map segment")
 sys.meta_path.insert(0, Finder)
 """
 
 
-def test_a_library_that_had_no_room_met_a_limit(run_tool, tmp_path):
-    for why, said in (
-        ("failed to map segment from shared object", "this process met a limit: libz.so.1: failed to map"),
-        ("undefined symbol: x", "this Python cannot load its library: libz.so.1: undefined symbol"),
-    ):
-        (tmp_path / "sitecustomize.py").write_text(UNLOADED.format(why))
-        result = run_tool("http://127.0.0.1:1/", env={"PYTHONPATH": str(tmp_path)})
-        assert (result.code, result.out) == (70, "") and result.err.startswith(f"httphases: {said}")
+def test_a_library_that_cannot_be_loaded_is_told_in_a_line(run_tool, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(UNLOADED)
+    result = run_tool("http://127.0.0.1:1/", env={"PYTHONPATH": str(tmp_path)})
+    said = "httphases: this Python cannot load its library: libz.so.1: failed to map segment\n"
+    assert (result.code, result.out, result.err) == (70, "", said)

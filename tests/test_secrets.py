@@ -53,11 +53,6 @@ def check_silent(text: str, *forms: str, case: str = "") -> None:
                 assert at < 0, f"{case}, in {part.partition(':')[0]}: …{where[max(0, at - 60) : at + 60]}…"
 
 
-def test_the_search_finds_a_secret_that_was_broken_over_two_lines():
-    with pytest.raises(AssertionError):
-        check_silent(f"\u2502 {MARK[:4]} \u2502\n\u2502 {MARK[4:]} \u2502")
-
-
 # --- what the other side repeats ------------------------------------------------------------------
 
 USER, PASSWORD = secret("user"), f'{MARK}-é"\\w&/rd!%'
@@ -159,8 +154,6 @@ def test_no_secret_is_shown_of_a_certificate(call_tool, tmp_path, authority):
                 assert "***" in text
 
 
-# --- redirects ------------------------------------------------------------------------------------
-
 USERINFO = f"someone:{secret('userinfo')}@"
 
 LOCATIONS = [
@@ -183,9 +176,6 @@ def test_userinfo_of_a_location_is_masked_and_not_sent(call_tool, tmp_path):
             assert (result.code == 0) == location.endswith("/end") and "someone" not in text
         [request] = last.requests
     assert MARK not in request.head.decode(), "a secret went to another origin"
-
-
-# --- what has to stay as it is --------------------------------------------------------------------
 
 
 def told(words: str, *arguments: str) -> str:
@@ -240,8 +230,6 @@ def test_user_and_password_are_masked_by_their_own_length(pair):
     assert told(said, "-u", pair) == shown
     assert told(said, "-x", f"http://{pair}@{{place}}") == shown
 
-
-# --- proxies --------------------------------------------------------------------------------------
 
 PROXY = f"http://{USER}:{urllib.parse.quote(PASSWORD, safe='')}@{{}}"  # an address belongs there
 SOURCES = {  # where credentials come from: a URL, the words, what the proxy answers
@@ -306,9 +294,6 @@ def test_no_usage_error_repeats_a_secret(call_tool):
         result = call_tool("-m", "1", *map(with_secret, words))
         check_silent(result.out + result.err)
         assert result.code == 64, words
-
-
-# --- when something else goes wrong ---------------------------------------------------------------
 
 
 def test_not_even_an_internal_error_shows_a_secret(run_tool, tmp_path, server):

@@ -54,9 +54,6 @@ def openssl_demanding(folder, settings):
     return openssl_set_to(folder, f"ssl_conf=b\n[b]\nsystem_default=c\n[c]\n{settings}")
 
 
-# --- versions and ciphers -------------------------------------------------------------------------
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("version", ["TLSv1_1", "TLSv1_2", "TLSv1_3"])
 def test_old_versions_are_refused_and_k_allows_them(authority, version):
@@ -80,13 +77,6 @@ def test_a_server_from_before_rfc_5746_is_refused_and_k_allows_it():
     error = refused(server_hello)
     assert "legacy" in error["message"] and "-k" in error["hint"]
     assert "legacy" not in refused(server_hello, "-k")["message"], "goes on, until there is nothing more"
-
-
-def test_an_openssl_that_has_nothing_to_offer_is_a_failed_step(run_tool, tls, tmp_path):
-    env = openssl_demanding(tmp_path, "MinProtocol = TLSv1.3\nCiphersuites =")
-    with http_server(tls=tls) as server:
-        error = failure(run_tool("--json", "-", server.url(), env=env), "tls", "tls")["error"]
-    assert error["message"] == "TLS failed: no ciphers available" and "OpenSSL" in error["hint"]
 
 
 WITHOUT_TLS = {
@@ -150,27 +140,13 @@ def test_an_upload_goes_on_when_the_server_has_shaken_hands_anew(start_tool, aut
     assert parse_metrics(out.decode().rstrip("\n"))["status"] == "200"
 
 
-# --- names and protocols --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("host", "names", "options", "seen"),
-    [
-        ("a.test", ["a.test"], ("-H", "Host: b.test"), "a.test"),
-        ("a.test.", ["a.test"], (), "a.test"),
-        ("127.0.0.1", ["127.0.0.1"], (), None),
-    ],
-)
-def test_the_server_is_told_the_name_of_the_url(authority, host, names, options, seen):
+def test_the_server_is_told_the_name_of_the_url(authority):
     """SNI holds a host name without its final dot, and never an address (RFC 6066 section 3)."""
-    context = authority.context(*names)
-    told = []
+    context, told = authority.context(), []
     context.sni_callback = lambda sock, name, context: told.append(name)
-    only_step(visit(authority, context, *options, host=host))
-    assert told == [seen]
-
-
-# --- what is trusted ------------------------------------------------------------------------------
+    for host in ("a.test", "a.test.", "127.0.0.1"):
+        only_step(visit(authority, context, "-H", "Host: b.test", host=host))
+    assert told == ["a.test", "a.test", None]
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
@@ -243,20 +219,15 @@ def test_a_store_that_never_ends_is_given_up_with_the_time(run_tool, tls, tmp_pa
     check_usage_error(result, "SSL_CERT_FILE", "within 1 s")
 
 
-# --- handshakes that go wrong ---------------------------------------------------------------------
-
 ALERTS = {
     40: ("handshake_failure", "the server accepted nothing we offered", "-k"),
     42: ("bad_certificate", "the server refused the client certificate, or the lack of one", "--cert PATH"),
-    45: ("certificate_expired", "the server says that the client certificate expired", "--cert PATH"),
-    48: ("unknown_ca", "the server does not trust the CA of the client certificate", "--cert PATH"),
     70: ("protocol_version", "the server refused the TLS versions offered", "-k"),
     80: ("internal_error", "the server broke off with an error of its own", "log"),
     112: ("unrecognized_name", "the server does not know this name", "host name"),
-    116: ("certificate_required", "the server requires a client certificate", "--cert PATH"),
     120: ("no_application_protocol", "the server refused our ALPN", "--http1.1"),
 }
-"""Alerts with words and a hint of their own."""
+"""Alerts with words and a hint of their own, but those of test_client_certificates.py."""
 
 
 def test_an_alert_has_words_and_a_hint_of_its_own_or_is_called_by_its_name():

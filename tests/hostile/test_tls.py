@@ -90,9 +90,6 @@ def test_a_handshake_that_is_cut_off_or_has_one_wrong_byte_is_reported(play, con
     play(Case(f"{how} at {share}", spoilt(contexts["https"], share, how), kind, over="raw"))
 
 
-# --- after the handshake --------------------------------------------------------------------------
-
-
 def in_plain(data: bytes) -> Script:
     """Fall out of TLS after the request: write on the TCP connection itself."""
 
@@ -150,9 +147,6 @@ AFTER += [
 @pytest.mark.parametrize("case", AFTER, ids=lambda case: case.name)
 def test_tls_that_breaks_after_the_handshake_is_reported(play, case):
     play(case)
-
-
-# --- certificates and contexts --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("count", "kind"), [(1500, None), (4000, "tls")])
