@@ -353,6 +353,10 @@ def size_text(count: int) -> str:
     return f"{count / (1024 * 1024):.1f} MB"
 
 
+def rate_text(count: int, us: float) -> str:
+    return f"{size_text(round(count * 1e6 / max(1, us)))}/s"
+
+
 def how_often(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
@@ -5850,9 +5854,9 @@ LEAD_RISK = 1e-4  # how often chance may part the runs so clearly by a trait
 MAX_TRAITS, MAX_TRAIT = 16, 40  # short fields of a response; characters of a name, and of a value
 # Fields of each answer, of a status, or of a body: none of them tells where an answer came from.
 ABOUT_AN_ANSWER = (
-    *("date", "expires", "age", "last-modified", "etag", "keep-alive", "connection", "transfer-encoding"),
-    *("trailer", "accept-ranges", "vary", "retry-after"),
-)
+    "date expires age last-modified etag keep-alive connection transfer-encoding trailer accept-ranges vary "
+    "retry-after"
+).split()
 
 
 class Companion(NamedTuple):
@@ -6032,27 +6036,25 @@ class Summary:
         self.urls = list(dict.fromkeys(step.url for step in steps))
         self.newest = steps[-1]
         self.runs = len(steps)
-        self.answered = [step for step in steps if not step.error]
         self.used = usable(steps)
         self.none_good = any(step.bad_status for step in self.used)  # there are no others
         self.good = 0 if self.none_good else len(self.used)
         self.reused = (self.used or steps)[0].network.reused  # the statistics are of kept connections
         self.errors = collections.Counter(step.error.kind for step in steps if step.error)
-        self.failed = len(steps) - len(self.answered)
-        self.bad_status = sum(step.bad_status for step in self.answered)
-        codes = group_by(lambda step: step.status, self.answered)
-        self.statuses = {code: len(codes[code]) for code in sorted(codes)}  # steps of each status
+        self.failed = sum(self.errors.values())
+        self.bad_status = sum(step.bad_status for step in steps)
+        codes = collections.Counter(step.status for step in steps if step.status)
+        self.statuses = dict(sorted(codes.items()))  # steps of each status
         self.outcomes = [*map(str, self.statuses), *["ERROR"] * (self.failed > 0)]
-        frequent = collections.Counter(step.status for step in self.used).most_common()[:1]
+        frequent = collections.Counter(step.status for step in self.used).most_common(1)
         self.usual_status = frequent[0][0] if frequent else None
-        self.starved = sum(map(is_starved, self.used))
         trips = [step.network.rtt_us for step in self.used if step.network.rtt_us is not None]
         sizes = sorted(step.body_bytes for step in self.used)
         self.beside: dict[str, float | None] = {
             "tcp_rtt_ms": to_ms(median(trips)) if trips else None,
             "body_bytes": nearest_rank(sizes, 50) if sizes else None,
             "lossy": sum(any(share.owner == "loss" for share in step.account) for step in self.used),
-            "starved": self.starved,
+            "starved": sum(map(is_starved, self.used)),
         }
         self.findings = gather_findings(self.used or steps)
         refused = filter(None, (step.network.reuse_refused for step in steps))
@@ -6168,25 +6170,24 @@ def judge_allowance(key: str, allowance: Allowance, found: Comparison) -> Judgem
     it is not judged, so that chance alone decides nothing. Times are judged as they are printed.
     """
     judgement = Judgement(key, "kept", found.own.variant, allowance=allowance)
-    earlier, difference = found.other.distributions[key].median, found.differences[key]
-    counts = dict(zip(found.names, (found.own.good, found.other.good)))
-    if all(counts.values()) and None in (earlier, found.own.distributions[key].median):
+    sides, difference = (found.own, found.other), found.differences[key]
+    is_good, medians = all(side.good for side in sides), [side.distributions[key].median for side in sides]
+    if is_good and None in medians:
         return judgement  # one side has no such phase
-    before = 0.0
-    if earlier is not None and found.other.good:
-        before = round(earlier) / 1000
+    before = (to_ms(medians[1]) if found.other.good else None) or 0.0
+    if found.other.good and medians[1] is not None:
         amount = allowance.amount
         allowed = min(before * amount / 100, sys.float_info.max) if allowance.percent else amount
         judgement = judgement._replace(threshold=round(before + allowed, 3), baseline=before)
-    if not all(counts.values()) or difference.median is None or difference.interval is None:
-        lacking = [name for name, count in counts.items() if count < found.needed] or counts
-        return judgement._replace(outcome=NOT_JUDGED, lacking=tuple(lacking))
+    if not is_good or difference.median is None or difference.interval is None:
+        lacking = [name for name, side in zip(found.names, sides) if side.good < found.needed]
+        return judgement._replace(outcome=NOT_JUDGED, lacking=tuple(lacking or found.names))
     size, low, high = (us / 1000 for us in (difference.median, *difference.interval))
-    actual, *ends = (round(before + ms, 3) for ms in (size, low, high))
+    actual, least, most = (round(before + ms, 3) for ms in (size, low, high))
     outcome, excess = UNDECIDED, round(actual - judgement.threshold, 9)
-    if ends[0] > judgement.threshold:
+    if least > judgement.threshold:
         outcome = "exceeded"
-    elif ends[1] <= judgement.threshold:
+    elif most <= judgement.threshold:
         outcome = "kept"
     # Of n values the interval is about 1 / sqrt(n) as long as of one.
     reach = size - low if excess > 0 else high - size
@@ -6477,9 +6478,7 @@ def upload_of(step: Step) -> tuple[int, str, str]:
         owners, why = "line", "the line, or this machine's way out"
     compares = "; --vs --http1.1 compares" if evidence.held_us else ""
     size, shown = min(evidence.request_bytes, size), min(step.timing.wait or 0, took)
-    mbit = size * 8 / max(1, shown)
-    rate = f"{mbit:.1f} Mbit/s" if mbit >= 1 else f"{mbit * 1000:.0f} kbit/s"
-    text = f"sending {size_text(size)} took {length_text(shown)}: {rate}: {why}{compares}"
+    text = f"sending {size_text(size)} took {length_text(shown)}: {rate_text(size, shown)}: {why}{compares}"
     return took, owners, text
 
 
@@ -6547,8 +6546,8 @@ def charge_xfer(step: Step, bill: Bill) -> None:
         text = f"nothing for {length_text(pauses.us)}{lost}"
     owners = silent_owners(step, "xfer", pauses.us if pauses.number == 1 else 0)
     bill.charge(owners, pauses.us - here, "pauses", f"the {who} sent {text}")
-    rate = f"{size_text(round(step.body_bytes * 1e6 / max(1, bill.left)))}/s without a pause"
-    text = f"{size_text(step.body_bytes)} in {length_text(bill.left)}: {rate}"
+    rate = rate_text(step.body_bytes, bill.left)
+    text = f"{size_text(step.body_bytes)} in {length_text(bill.left)}: {rate} without a pause"
     segment = evidence.answered.segment if evidence.answered else 0
     bill.charge("path", evidence.trip * (slow_start_trips(step.body_bytes, segment) - 1))
     if bill.left <= evidence.trip + TICK_US:
@@ -6723,10 +6722,6 @@ def chain_findings(run: Run) -> tuple[Finding, ...]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 23c. Events. The last steps of runs -> what has changed from one run to the next.
-def span_text(begin: datetime.datetime, end: datetime.datetime) -> str:
-    return length_text(max(0, (end - begin) / datetime.timedelta(microseconds=1)))  # clocks are set back
-
-
 def clock_text(moment: datetime.datetime) -> str:
     """Return the local time of day."""
     return moment.astimezone().strftime("%H:%M:%S")
@@ -6795,7 +6790,8 @@ class Watch:
             return
         if first:
             before, runs = label_of(first), plural(self._runs, "run")
-            span = span_text(first.started_at, step.started_at)
+            us = (step.started_at - first.started_at) / datetime.timedelta(microseconds=1)
+            span = length_text(max(0, us))  # clocks are set back
             kind = "recovered" if step.good and not first.good else "status"
             yield step, kind, f"{outcome_of(first)} -> {outcome_of(step)} ({before} for {runs}, {span})"
         elif not step.good:
@@ -6894,11 +6890,6 @@ class Report:
         events = watch.add(steps[-1]._replace(started_at=steps[0].started_at))
         self.events += events
         return run, events
-
-    @property
-    def probe(self) -> dict[str, str | None]:
-        """Return who measured: this machine, and what the user calls it."""
-        return {"host": self.host, "label": self.options.label}
 
     @property
     def duration_us(self) -> int:
@@ -7000,15 +6991,8 @@ def amount_text(count: int, coding: str | None, us: int | None) -> str:
     if count and coding:
         text += f" ({clip(coding, MAX_FOREIGN)})"
     if count and us and us >= RATED_US:
-        text += f" at {size_text(round(count * 1e6 / us))}/s"
+        text += f" at {rate_text(count, us)}"
     return text
-
-
-def plain_ms(us: Iterable[float]) -> list[str]:
-    """Return times in ms, without a sign: with one decimal, or three if one reads 0.0 or all are below 1."""
-    sizes = [abs(each) / 1000 for each in us]
-    decimals = 1 if max(sizes, default=0) >= 1 and min(filter(None, sizes)) >= 0.05 else 3
-    return [f"{size:.{decimals}f}" for size in sizes]
 
 
 def plain_number(value: float) -> str:
@@ -7164,12 +7148,10 @@ def bad_answers_text(report: Report) -> str:
 def not_judged_texts(verdict: Verdict, report: Report) -> Iterator[str]:
     """Say of each key that was not judged why."""
     for key in verdict.keys(NOT_JUDGED):
-        those = [each for each in verdict.having(NOT_JUDGED) if each.key == key]
-        text = f"{key}: not judged, too few good answers"
-        text += " on a kept connection" if report.options.series.reuse else ""
-        names = dict.fromkeys(name for each in those for name in each.lacking)
-        text += f" at {', '.join(names)}" if names else ""
-        yield text
+        those = (each.lacking for each in verdict.having(NOT_JUDGED) if each.key == key)
+        kept = " on a kept connection" if report.options.series.reuse else ""
+        names = ", ".join(dict.fromkeys(name for lacking in those for name in lacking))
+        yield f"{key}: not judged, too few good answers{kept}{names and f' at {names}'}"
 
 
 def budget_texts(verdict: Verdict, report: Report) -> Iterator[str]:
@@ -7340,11 +7322,8 @@ def verdict_document(verdict: Verdict, series: bool) -> dict[str, Any]:
         violations.append(fields)
     thresholds = {key: each.threshold for key, each in verdict.thresholds.items()}
     document = {"pass": verdict.passed, "thresholds_ms": thresholds, "violations": violations}
-    not_judged, end = verdict.keys(NOT_JUDGED), verdict.certificate
-    if series or not_judged:
-        document["not_judged"] = not_judged
-    if series:
-        document["undecided"] = verdict.keys(UNDECIDED)
+    document.update(not_judged=verdict.keys(NOT_JUDGED), undecided=verdict.keys(UNDECIDED))
+    end = verdict.certificate
     if end:
         days = {"threshold_days": end.threshold, "actual_days": end.actual}
         document["certificate"] = {**days, "pass": end.outcome == "kept"}
@@ -7485,7 +7464,6 @@ def series_fields(report: Report) -> dict[str, Any]:
         "count": None if series.duration else series.rounds,
         "duration_s": series.duration,
         "interval_s": series.interval,
-        **report.probe,
         "lookup_ms": to_ms(report.lookup_us),
         **comparison_fields(report),
         "summary": summary,
@@ -7497,15 +7475,15 @@ def series_fields(report: Report) -> dict[str, Any]:
 
 def json_document(report: Report) -> dict[str, Any]:
     """Return the JSON export without its last list: the steps of a single run, or the runs of a series."""
-    if report.only_run:
-        fields = {**report.probe, **run_fields(report.only_run), "steps": []}
-    else:
-        fields = series_fields(report)
+    run = report.only_run
+    fields = {**run_fields(run), "steps": []} if run else series_fields(report)
     return {
         "schema_version": 2,
         "tool_version": __version__,
         "started_at": instant_text(report.runs[0].steps[0].started_at),
         "initial_url": mask_location(report.options.request.url.text),
+        "host": report.host,
+        "label": report.options.label,
         **fields,
     }
 
@@ -7628,14 +7606,11 @@ def json_text(value: dict[str, Any], secrets: Secrets, indent: int | None = 2) -
 def to_json(document: dict[str, Any], items: Iterable[dict[str, Any]], secrets: Secrets) -> Iterator[bytes]:
     """Give a document in pieces: `items`, one by one, replace the list at its end."""
     head, _, tail = json_text(document, secrets).rpartition("[]")
-    last_line = head.rpartition("\n")[2]
+    last_line, before = head.rpartition("\n")[2], head + "["
     indent = "\n" + " " * (len(last_line) - len(last_line.lstrip()) + 2)
-    yield (head + "[").encode("ascii")
-    separator = ""
     for item in items:
-        text = json_text(item, secrets).replace("\n", indent)
-        yield (separator + indent + text).encode("ascii")
-        separator = ","
+        yield (before + indent + json_text(item, secrets).replace("\n", indent)).encode("ascii")
+        before = ","
     yield (indent[:-2] + "]" + tail + "\n").encode("ascii")
 
 
@@ -8172,15 +8147,6 @@ def chain_table(run: Run, width: int, secrets: Secrets) -> Table:
     return Table(("Step", "Status", "Total", "Request", ""), ("Step", "Total"), rows)
 
 
-def threshold_text(judgement: Judgement) -> str:
-    """Show a budget; of a relative one what it comes to first."""
-    text, allowance = f"{judgement.key}≤{plain_number(judgement.threshold)}ms", judgement.allowance
-    if allowance:
-        unit = "%" if allowance.percent else "ms"
-        text += f" (+{plain_number(allowance.amount)}{unit} over {plain_number(judgement.baseline)}ms)"
-    return text
-
-
 def allowance_texts(verdict: Verdict, values: str) -> Iterator[str]:
     """Show the differences that relative budgets were held against, with their intervals; if these do not
     decide, how many `values` would.
@@ -8209,7 +8175,8 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
     undecided, title = ",".join(verdict.keys(UNDECIDED)), f"SLO: {WORD[verdict.passed]}"
     if undecided and verdict.passed:
         tone, icon, title = "warn", "?", f"{title} ({undecided} undecided)"
-    budgets, end = [threshold_text(each) for each in verdict.thresholds.values()], verdict.certificate
+    budgets = [f"{key}≤{plain_number(each.threshold)}ms" for key, each in verdict.thresholds.items()]
+    end = verdict.certificate
     if end:
         budgets.append(f"cert≥{plural(int(end.threshold), 'day')}")
     lines: list[Line] = [(Span("Thresholds: ", "strong"), Span("  ".join(budgets) or "-"))]
@@ -8241,7 +8208,7 @@ def run_blocks(run: Run, options: Options, width: int) -> Iterator[Block]:
 OVER_TIME_RUNS, OVER_TIME_CELLS = 20, 40  # a series of so many good runs has a strip; its most cells
 LARGE_PART = 0.2  # of a difference: an owner with a smaller part is not named
 LEAST_CHANGE, LEAST_CHANGE_US = 0.1, 1_000  # of its medians: less is not drawn
-SHOWN_CHANGES = 20  # in a report
+SHOWN_CHANGES, SHOWN_ALIKE = 20, 3  # in a report; of those from one status or value to the same other one
 
 
 def spread_blocks(summary: Summary) -> Iterator[Block]:
@@ -8278,16 +8245,10 @@ def series_title(summary: Summary, report: Report) -> str:
 
 
 def reuse_rows(summary: Summary) -> Iterator[Row]:
-    """Say why connections were not kept; how many runs opened one, and what that cost."""
+    """Say why connections were not kept."""
     name = f"{summary.variant}: " if summary.variant else ""
-    opened = [step for step in summary.answered if step.network.reused is False]
     for reason, count in summary.refused.most_common()[:MOST_LISTED]:
         yield "Not reused", Span(f"{name}{plural(count, 'run')}: {reason}", "warn")
-    if not (summary.reused and opened):
-        return
-    cost = median(sum(filter(None, step.timing[:3])) for step in opened)  # dns, connect, tls
-    runs = f"{name}{len(opened)} of {plural(summary.runs, 'run')}"
-    yield "Reuse", f"{runs} opened a connection, which took {time_text(cost)}"
 
 
 def over_time_rows(steps: Sequence[Step]) -> Iterator[Row]:
@@ -8345,10 +8306,8 @@ def when_text(these: Sequence[Step], pattern: Pattern | None, noun: str) -> str:
 def several_text(ordered: Sequence[int]) -> str:
     """Show sorted times that runs had: the median, and the most if that is far off."""
     usual, most = nearest_rank(ordered, 50), ordered[-1]
-    median_of = "median " if len(ordered) > 1 else ""
-    return (
-        f"{median_of}{whole_ms(usual)}{f', at most {whole_ms(most)}' if most >= HALF_MORE * usual else ''} ms"
-    )
+    far = f", at most {whole_ms(most)}" if most >= HALF_MORE * usual else ""
+    return f"{'median ' if len(ordered) > 1 else ''}{whole_ms(usual)}{far} ms"
 
 
 def why_text(slow: Slow) -> str:
@@ -8366,7 +8325,8 @@ def why_text(slow: Slow) -> str:
 
 def slow_rows(summary: Summary) -> Iterator[Row]:
     """Say which runs are slow, and where it is known when they come, what goes with them, and why."""
-    aside = f" ({plural(summary.starved, 'starved one')} aside)" if summary.starved else ""
+    starved = round(summary.beside["starved"] or 0)
+    aside = f" ({plural(starved, 'starved one')} aside)" if starved else ""
     for label, slow in zip(("Slow", "Also slow"), summary.slow):
         totals, usual = sorted(times_of("total", slow.runs)), median(times_of("total", slow.others))
         counts = f"{len(slow.runs)} of {plural(len(slow.runs) + len(slow.others), 'run')}{aside}"
@@ -8436,15 +8396,16 @@ LEAST_SIZE = 4096  # bytes: of two sides bodies that differ by less are alike
 
 
 def three_digits(us: float | None) -> str:
-    """Return a time in ms for a narrow column: 0.31, 13.3, 154; "-" for none."""
-    return time_text(us, 1 + (us < 9_995), "") if us else "-"
+    """Return a time in ms for a narrow column, without a sign: 0.028, 0.31, 13.3, 154, 0; "-" for none."""
+    size = abs(us or 0)
+    return time_text(size, 1 + (size < 9_995) + (size < 95), "") if us else fixed(us, 0)
 
 
 def signed_ms(us: float | None) -> str:
     """Return a difference in ms for a narrow column: +0.31, −13.3, +154; 0 and none have no sign."""
     if not us:
         return three_digits(us)
-    return f"{'+' if us > 0 else '−'}{three_digits(abs(us))}"
+    return f"{'+' if us > 0 else '−'}{three_digits(us)}"
 
 
 def verdict_sentence(found: Comparison) -> str:
@@ -8457,18 +8418,18 @@ def verdict_sentence(found: Comparison) -> str:
     if found.verdict == "too_few" and total.median is not None:
         if not (found.own.good and found.other.good):
             return f"Not compared: {against if found.own.good else name} has no good answer"
-        change = f"{plain_ms([total.median])[0]} ms {'faster' if total.median < 0 else 'slower'}"
+        change = f"{three_digits(total.median)} ms {'faster' if total.median < 0 else 'slower'}"
         needed = f"{found.needed} good runs of both are needed to be sure, there are {total.n}"
         return f"{name.capitalize()} is {change}{than} so far; {needed}"
     parts = ", ".join(f"{phase} {signed_ms(us)}" for phase, us in found.phases.items())
     if found.verdict == "no_difference":
         what = f"in total: {parts} ms; " if parts else "found: "
-        span = "between {} ms faster and {} ms slower".format(*plain_ms(total.interval or ()))
+        span = "between {} ms faster and {} ms slower".format(*map(three_digits, total.interval or ()))
         return f"No difference {what}{name} is {span}{than} (95 %)"
     if found.verdict in ("faster", "slower"):
-        size, low, high = plain_ms([total.median or 0, *sorted(total.interval or (), key=abs)])
+        size, low, high = map(three_digits, (total.median, *sorted(total.interval or (), key=abs)))
         words = f"{name.capitalize()} is {found.verdict}{than}: total by {size} ms ({low} to {high})"
-        return f"{words}: {parts}" if parts else words
+        return f"{words}: {parts or 'no single phase is certain'}"
     return ""
 
 
@@ -8500,18 +8461,17 @@ def trouble_rows(sides: Mapping[str, Summary | Baseline]) -> Iterator[Row]:
 
 
 def sides_table(report: Report) -> Table:
-    """Compare sides: medians, and how far total is above the first. A column that is empty is left out."""
+    """Compare sides: medians, and how far total is above the first. A phase that no side has is left out."""
     more = {found.names[0]: signed_ms(found.differences["total"].median) for found in report.comparisons}
-    what = "Address" if report.options.series.every_address else "Side"
-    headings = (what, "Status", *COMPARED, "p95", "diff")
-    rows: list[Sequence[str]] = []
+    what, numbers = "Address" if report.options.series.every_address else "Side", (*COMPARED, "p95", "diff")
+    rows: list[Sequence[str]] = [(what, "Status", *numbers)]
     for name, side in report.compared.items():
         times = [side.distributions[key].median for key in COMPARED]
-        times.append(side.distributions["total"].stats["p95"])
-        rows.append((name, list_first(side.outcomes), *map(three_digits, times), more.get(name, "")))
-    told = [column for column in zip(headings, *rows) if {*column[1:]} - {"-", ""}]
-    shown, *cells = zip(*told)
-    return Table(shown, (*COMPARED, "p95", "diff"), list(map(row_of, cells)))
+        figures = map(three_digits, (*times, side.distributions["total"].stats["p95"]))
+        rows.append((name, list_first(side.outcomes), *figures, more.get(name, "")))
+    told = [column for column in zip(*rows) if column[0] not in PHASES or {*column[1:]} - {"-", "0"}]
+    headings, *cells = zip(*told)
+    return Table(headings, numbers, list(map(row_of, cells)))
 
 
 def comparison_blocks(report: Report) -> Iterator[Block]:
@@ -8545,12 +8505,16 @@ def sides_blocks(report: Report) -> Iterator[Block]:
 
 
 def change_rows(report: Report) -> Iterator[Row]:
-    """Tell the first changes, unless they were told as they came."""
+    """Tell the first changes, unless they were told as they came; those that come again and again, as where
+    two servers take turns, leave room for others.
+    """
     events = [] if report.told else report.events
-    for place, event in enumerate(events[:SHOWN_CHANGES]):
-        yield "" if place else "Changes", change_text(event)
-    if len(events) > SHOWN_CHANGES:
-        yield "", f"and {len(events) - SHOWN_CHANGES} more"
+    alike = group_by(lambda event: (event.variant, event.text.partition(" (")[0]), events).values()
+    few = [event for these in alike for event in these[:SHOWN_ALIKE]]
+    shown = sorted(few, key=attrgetter("run"))[:SHOWN_CHANGES]
+    yield from zip_longest(["Changes"][: len(shown)], map(change_text, shown), fillvalue="")
+    if len(events) > len(shown):
+        yield "", f"and {len(events) - len(shown)} more"
 
 
 def series_blocks(report: Report) -> Iterator[Block]:
@@ -8970,8 +8934,7 @@ def write_file(path: str, data: Iterable[bytes]) -> None:
         raise OSError(errno.ELOOP, "it is a symbolic link: name the file itself")
     if of_system or (os.path.exists(path) and not os.path.isfile(path)):
         INTERRUPTION.sums_up = False  # a signal ends the wait for a reader
-        way = os.O_WRONLY | os.O_TRUNC | (0 if of_system else os.O_NOFOLLOW)
-        with open(os.open(path, way), "wb") as file:
+        with open(path, "wb") as file:
             file.writelines(data)
     else:
         replace_file(path, data)
@@ -9048,9 +9011,7 @@ class LiveReport:
             return
         for step in run.steps:
             if step.error:
-                # In lower case, but for a side, which is a capital.
                 title = step_title(step, self._options.series.single)
-                title = title.replace("Run", "run").replace("Step", "step")
                 why = f"{step.error.message.rstrip('.')}. {step.error.hint}"
                 say(f"error: {title}: {why}", self._options.secrets)
 

@@ -148,7 +148,7 @@ def test_lines_name_the_address_on_failure_too(call_tool):
         address = line.split()[4].rstrip(":")
         assert line.startswith(f"Run {number} Step 1 {address}: dns=0.000")
     assert {line.split()[4] for line in runs} == {f"{address}:" for address in addresses}
-    assert re.search(rf"run [12] step 1 {addresses[1]}: ", result.err)
+    assert re.search(rf"Run [12] Step 1 {addresses[1]}: ", result.err)
     assert f"target={addresses[0]}" in one and f"target={addresses[1]}" in other
 
 
@@ -157,10 +157,10 @@ def test_each_address_is_a_side_beside_the_first_that_answers(call_tool):
     with cluster(ok(), ok(), None, ok(status=503)) as (port, (second, first, dead, bad), _):
         given = resolved(port, [dead, first, second, bad])
         words = ("-x", "", *given, "--count", 8, "--interval", 0, f"http://web.test:{port}/")
-        env = {"COLUMNS": "70", "http_proxy": "http://127.0.0.1:9"}
+        env = {"COLUMNS": "75", "http_proxy": "http://127.0.0.1:9"}
         result = call_tool("--all-addresses", *words, env=env)
     assert result.code == 75
-    assert all(len(line) <= 70 for line in result.out.splitlines())
+    assert all(len(line) <= 75 for line in result.out.splitlines())
     rows = re.findall(r"^(?:. )?(127[0-9.]+) +(?:. )?(ERROR|\d{3}) ", result.out, re.MULTILINE)
     assert rows == [(dead, "ERROR"), (first, "200"), (second, "200"), (bad, "503")]
     text = flat(result.out)

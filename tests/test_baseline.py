@@ -304,9 +304,7 @@ def test_a_page_that_became_slower_shuts_the_gate(call_tool, site, export):
         assert each["delta_ms"] == pytest.approx(each["actual_ms"] - each["threshold_ms"])
         assert slo["thresholds_ms"][each["key"]] == each["threshold_ms"]
     result = call_tool("--compact", "--baseline", path, *words)
-    assert "SLO: fail" in result.out and re.search(
-        r"total≤[\d.]+ms \(\+\d+%? over [\d.]+ms\)", flat(result.out)
-    )
+    assert "SLO: fail" in result.out
     [line] = [line for line in result.out.splitlines() if line.startswith("Summary")]
     assert line.endswith(" slo=fail slo_violations=total,ttfb,wait")
 

@@ -100,12 +100,12 @@ def test_the_reason_of_a_failed_step_stands_on_stderr_but_where_that_shows_the_r
         for place in PLACES:
             result = run_tool("-L", mode, server.url(), within=["sh", "-c", place, "sh"], cwd=tmp_path)
             told = result.out + result.err + (tmp_path / "out").read_text()
-            said = f"httphases: error: step 2: {error['message']}. {error['hint']}\n"
+            said = f"httphases: error: Step 2: {error['message']}. {error['hint']}\n"
             drawn_there = mode == "--json=-" or (mode in ("-i", "--compact") and "2>&1" in place)
             assert (result.code, told.count(said)) == (75, not drawn_there), place
             (tmp_path / "out").write_text("")
         words = ("-L", "--count", 2, "--interval", 0, mode, server.url())
-        said = re.findall("error: run [12] step 2: .*refused", run_tool(*words).err)
+        said = re.findall("error: Run [12] Step 2: .*refused", run_tool(*words).err)
         assert len(said) == (mode != "--json=-") * 2
 
 
