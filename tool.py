@@ -1915,7 +1915,7 @@ exit codes (the first that applies, from the top):
    47 more than {MAX_REDIRECTS} redirects with -L
    75 network or TLS failure, deadline included, on any step
    73 a report could not be written
-   22 a run's last status is 400 or more with --fail, or not as --expect has it
+   22 a last status of 400 or more with --fail, or none that --expect names
     4 a budget was exceeded or could not be judged, or --cert-days was not kept
     0 success
 
@@ -1945,7 +1945,7 @@ OPTIONS = {
         ("-I --head", "", "the same as -X HEAD"),
         ("-d --data --data-ascii --data-binary", "DATA", "POST this: text, @FILE or @-; joined with &"),
         ("--data-raw", "DATA", "the body: text alone, @ means nothing"),
-        ("-H --header", "'NAME: VALUE'", "a header; @FILE has lines, and keeps tokens out of ps; repeatable"),
+        ("-H --header", "'NAME: VALUE'", "a header; @FILE or @- (stdin): its lines, kept out of ps; repeatable"),
         ("-A --user-agent", "TEXT", "the same as -H 'User-Agent: TEXT'"),
         ("-e --referer", "URL", "the same as -H 'Referer: URL'"),
         ("-b --cookie", "'NAME=VALUE'", "the same as -H 'Cookie: NAME=VALUE'"),
@@ -1954,9 +1954,9 @@ OPTIONS = {
         ("--url", "URL", "the URL, in place of one without an option"),
         ("-g --globoff", "", ""),
         ("-L --location --follow", "", f"follow up to {MAX_REDIRECTS} redirects, each a step"),
-        ("-m --max-time --timeout", "TIME", f"give up then ({DEFAULT_MAX_TIME:g} s; --all-addresses: 5)"),
+        ("-m --max-time --timeout", "TIME", f"give up after it ({DEFAULT_MAX_TIME:g} s; --all-addresses: 5)"),
         ("-f --fail", "", "exit 22 if a run ends in a status of 400 or more"),
-        ("--expect", "STATUS[,STATUS]", "exit 22 unless all end so: 200, 2xx, 200-299"),
+        ("--expect", "STATUS[,STATUS]", "exit 22 if a run ends in another: 200, 2xx, 200-299"),
     ),
     "connection": (
         ("-4 --ipv4", "", "use IPv4 addresses only"),
@@ -1980,12 +1980,12 @@ OPTIONS = {
         ("--interval", "TIME", "from start to start (1 s; --versus: 0)"),
         ("--reuse", "", "keep-alive: send each run on the connection of the one before"),
         ("--all-addresses", "", "measure each address of the name, and compare"),
-        ("--versus --vs", "WORDS", "compare with options or a URL in quotes; others go to every side"),
+        ("--versus --vs", "WORDS", "compare with this URL, or these options in quotes; all else is alike"),
         ("--baseline", "FILE", "compare with an earlier --json of a series"),
     ),
     "output (default: a drawn waterfall; files are written once, at the end)": (
         ("-i --include", "", "show header fields in it, credentials as ***"),
-        ("-s --silent", "", "only files, and why a step or budget failed"),
+        ("-s --silent", "", "print errors alone; files are written"),
         ("-S --show-error", "", ""),
         ("--compact", "", "one line a step"),
         ("--metrics-only", "", "one line of key=value tokens a step"),
@@ -8275,8 +8275,8 @@ def companion_text(companion: Companion | None, others: Sequence[Step]) -> str:
         return ""
     every = companion.having == companion.these
     own = f"all {companion.these}" if every else f"{companion.having} of {companion.these}"
-    between = " between them" if companion.others < len(others) else ""
-    few = f"{companion.others_having or 'none'} of the {companion.others} others{between}"
+    which = "between them" if companion.others < len(others) else "others"
+    few = f"{companion.others_having or 'none'} of the {companion.others} {which}"
     return f"{own} have {companion.trait}, {few}"
 
 
