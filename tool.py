@@ -1945,7 +1945,7 @@ OPTIONS = {
         ("-I --head", "", "the same as -X HEAD"),
         ("-d --data --data-ascii --data-binary", "DATA", "POST this: text, @FILE or @-; joined with &"),
         ("--data-raw", "DATA", "the body: text alone, @ means nothing"),
-        ("-H --header", "'NAME: VALUE'", "a header; @FILE or @- (stdin): its lines, kept out of ps; repeatable"),
+        ("-H --header", "'NAME: VALUE'", "a header; @FILE or @- has lines, kept out of ps; repeatable"),
         ("-A --user-agent", "TEXT", "the same as -H 'User-Agent: TEXT'"),
         ("-e --referer", "URL", "the same as -H 'Referer: URL'"),
         ("-b --cookie", "'NAME=VALUE'", "the same as -H 'Cookie: NAME=VALUE'"),
@@ -8398,7 +8398,7 @@ LEAST_SIZE = 4096  # bytes: of two sides bodies that differ by less are alike
 def three_digits(us: float | None) -> str:
     """Return a time in ms for a narrow column, without a sign: 0.028, 0.31, 13.3, 154, 0; "-" for none."""
     size = abs(us or 0)
-    return time_text(size, 1 + (size < 9_995) + (size < 95), "") if us else fixed(us, 0)
+    return time_text(size, 1 + (size < 9_995) + (size < 95), "") if us else time_text(us, 0, "")
 
 
 def signed_ms(us: float | None) -> str:
