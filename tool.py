@@ -6068,7 +6068,6 @@ class Summary:
         return [each for each in (first, first and find_slow(first.others)) if each]
 
     def stat(self, key: str, name: str = "median") -> float | None:
-        """Return a statistic of a key (us), None where there are too few values."""
         return self.distributions[key].stats[name]
 
 
@@ -6089,7 +6088,6 @@ class Comparison(NamedTuple):
 
     @property
     def names(self) -> tuple[str, str]:
-        """Return what both are called."""
         if isinstance(self.other, Baseline):
             return NOW, BEFORE
         return str(self.own.variant), str(self.other.variant)
@@ -6832,7 +6830,6 @@ def known_already(value: Any) -> Any:
 
 
 def kept_fields(headers: Sequence[Header]) -> tuple[Header, ...]:
-    """Return the first of some header fields."""
     sizes = accumulate(len(name) + len(value) + FIELD_COST for name, value in headers)
     return tuple(known_already(field) for field, size in zip(headers, sizes) if size <= KEPT_FIELDS)
 
@@ -6910,7 +6907,6 @@ class Report:
 
     @cached_property
     def chains(self) -> dict[str | None, Summary]:
-        """Return a summary of the chains of each variant."""
         return {name: Summary(list(map(chain_of, runs))) for name, runs in self.by_variant.items()}
 
     @property
@@ -6940,7 +6936,6 @@ class Report:
 
     @cached_property
     def verdict(self) -> Verdict | None:
-        """Return the verdict on all variants."""
         found = self.verdicts.values()
         return Verdict(tuple(each for verdict in found for each in verdict.judgements)) if found else None
 
@@ -7039,7 +7034,6 @@ def step_times(step: Step, keys: Iterable[str], compact: bool) -> str:
 
 
 def metrics_line(step: Step, verdict: Verdict | None, single: bool) -> str:
-    """Return the key=value line of a step."""
     network, (times, more) = step.network, (step_times(step, keys, False) for keys in LINE_KEYS)
     family, version = network.ip and family_of(network.ip), network.tls.version
     proxy = step.route.proxy.shown if step.route.proxy else "direct"
@@ -7309,20 +7303,26 @@ def step_document(step: Step) -> dict[str, Any]:
     }
 
 
-def verdict_document(verdict: Verdict, series: bool) -> dict[str, Any]:
-    """Return a verdict; in a series violations name the worst run, or the variant."""
-    violations = []
-    for each in verdict.violations:
-        fields: dict[str, Any] = {"key": each.key, "threshold_ms": each.threshold, "actual_ms": each.actual}
-        fields["delta_ms"] = each.excess
-        if series:
-            fields.update(run_number=each.run, **variant_fields(each.variant))
-        if each.allowance:
-            fields["baseline_ms"] = each.baseline
-        violations.append(fields)
-    thresholds = {key: each.threshold for key, each in verdict.thresholds.items()}
-    document = {"pass": verdict.passed, "thresholds_ms": thresholds, "violations": violations}
-    document.update(not_judged=verdict.keys(NOT_JUDGED), undecided=verdict.keys(UNDECIDED))
+def violation_document(judgement: Judgement) -> dict[str, Any]:
+    return {
+        "key": judgement.key,
+        "threshold_ms": judgement.threshold,
+        "actual_ms": judgement.actual,
+        "delta_ms": judgement.excess,
+        "run_number": judgement.run,
+        **variant_fields(judgement.variant),
+        **({"baseline_ms": judgement.baseline} if judgement.allowance else {}),
+    }
+
+
+def verdict_document(verdict: Verdict) -> dict[str, Any]:
+    document = {
+        "pass": verdict.passed,
+        "thresholds_ms": {key: each.threshold for key, each in verdict.thresholds.items()},
+        "violations": list(map(violation_document, verdict.violations)),
+        "not_judged": verdict.keys(NOT_JUDGED),
+        "undecided": verdict.keys(UNDECIDED),
+    }
     end = verdict.certificate
     if end:
         days = {"threshold_days": end.threshold, "actual_days": end.actual}
@@ -7342,7 +7342,7 @@ def run_fields(run: Run) -> dict[str, Any]:
         "findings": list(map(finding_document, chain_findings(run))),
     }
     if run.verdict:
-        summary["slo"] = verdict_document(run.verdict, False)
+        summary["slo"] = verdict_document(run.verdict)
     fields: dict[str, Any] = {"trace_id": run.trace_id} if run.trace_id else {}
     return {**fields, "total_steps": len(steps), "summary": summary}
 
@@ -7458,7 +7458,7 @@ def series_fields(report: Report) -> dict[str, Any]:
         "duration_ms": to_ms(report.duration_us),
     }
     if report.verdict:
-        summary["slo"] = verdict_document(report.verdict, True)
+        summary["slo"] = verdict_document(report.verdict)
     series = report.options.series
     return {
         "count": None if series.duration else series.rounds,
@@ -7711,7 +7711,6 @@ def step_gauges(summary: Summary, report: Report) -> Iterator[Gauge]:
 
 
 def chain_gauges(report: Report) -> Iterator[Gauge]:
-    """Give the gauges of whole chains, by variant."""
     for variant, whole in report.chains.items():
         labels, verdict = variant_labels(variant), report.verdicts.get(variant)
         _, end = bounds_of(report.by_variant[variant][-1].steps[-1])
@@ -8170,7 +8169,6 @@ def allowance_texts(verdict: Verdict, values: str) -> Iterator[str]:
 
 
 def slo_panel(verdict: Verdict, report: Report) -> Panel:
-    """Show the budgets, and those that were not kept."""
     tone, icon = ("good", "✓") if verdict.passed else ("bad", "✗")
     undecided, title = ",".join(verdict.keys(UNDECIDED)), f"SLO: {WORD[verdict.passed]}"
     if undecided and verdict.passed:
@@ -8193,7 +8191,6 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
 
 
 def run_blocks(run: Run, options: Options, width: int) -> Iterator[Block]:
-    """Show a single run: each step, then the chain."""
     for step, before in zip(run.steps, (None, *run.steps)):
         yield from step_blocks(step, before, options)
     if len(run.steps) > 1:
@@ -8238,10 +8235,8 @@ def series_title(summary: Summary, report: Report) -> str:
     parts += [list_first(statuses)] if statuses else []
     if report.late:
         parts.append(plural(report.late, "late start"))
-    duration = f"in {length_text(report.duration_us)}"
-    runs = len(report.runs)
-    parts.append(f"of {runs} {duration}" if summary.runs < runs else duration)
-    return ", ".join(parts)
+    of_all = f"of {len(report.runs)} " if summary.runs < len(report.runs) else ""
+    return ", ".join([*parts, f"{of_all}in {length_text(report.duration_us)}"])
 
 
 def reuse_rows(summary: Summary) -> Iterator[Row]:
@@ -8522,8 +8517,7 @@ def series_blocks(report: Report) -> Iterator[Block]:
         runs, duration = f"{len(report.runs)} of {report.planned} runs", report.options.series.duration
         if duration:
             runs = f"{plural(len(report.runs), 'run')}, {report.duration_us / 1e6:.1f} of {duration:g} s"
-        where = f"; {report.interrupted}" if report.interrupted else ""
-        yield Span(f"Stopped after {runs}{where}.", "warn")
+        yield Span(f"Stopped after {runs}{report.interrupted}.", "warn")
     if report.runs[0].turn.variant:
         yield from sides_blocks(report)
     else:
@@ -9083,11 +9077,9 @@ def find_variants(pool: ConnectionPool, report: Report, live: LiveReport) -> Seq
         addresses = tuple(dict.fromkeys(step.network.addresses))
     if len(addresses) > MAX_ADDRESSES:
         warn(options, f"of {len(addresses)} addresses the first {MAX_ADDRESSES} are measured")
-    variants, url = [], options.request.url
-    for address in addresses[:MAX_ADDRESSES]:
-        overrides = {**options.overrides, (url.host, url.port): address}
-        variants.append(Variant(address, options._replace(overrides=overrides)))
-    return variants
+    place, others = options.request.url.place, options.overrides
+    ways = ((address, {**others, place: address}) for address in addresses[:MAX_ADDRESSES])
+    return [Variant(address, options._replace(overrides=overrides)) for address, overrides in ways]
 
 
 def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
@@ -9113,7 +9105,7 @@ def take_runs(pool: ConnectionPool, report: Report, live: LiveReport) -> None:
                 run = Chain(variant.options, pool, live.look, turn).measure()
             except Stopped:
                 where = stop_text(live.chain)
-                report.interrupted = f"{variant.name or 'the next'} was {where}" if where else ""
+                report.interrupted = where and f"; {variant.name or 'the next'} was {where}"
                 return
             told = report.add(run)
             INTERRUPTION.sums_up = not series.single
@@ -9170,12 +9162,11 @@ def crash_text(error: BaseException) -> str:
     """Name an internal error and the calls that led to it, the last one first. Its own words may hold a
     credential.
     """
-    calls: list[str] = []
-    call = error.__traceback__
-    while call:
-        calls.insert(0, f"{os.path.basename(call.tb_frame.f_code.co_filename)}:{call.tb_lineno}")
-        call = call.tb_next
-    return f"internal error: {type(error).__name__} at {list_first(calls, 20)}"
+    import traceback
+
+    frames = traceback.walk_tb(error.__traceback__)
+    calls = [f"{os.path.basename(frame.f_code.co_filename)}:{line}" for frame, line in frames]
+    return f"internal error: {type(error).__name__} at {list_first(calls[::-1], 20)}"
 
 
 def say_usage_error(error: UsageError, environ: Mapping[str, str]) -> None:

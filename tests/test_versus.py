@@ -583,7 +583,7 @@ def test_chance_and_trifles_seldom_make_phases_differ():
 
 @on_a_path
 def test_what_goes_with_a_difference_is_seen_on_the_wire(run_tool, tmp_path):
-    """B is farther and quicker to answer, C has a larger body and loses packets."""
+    """B is farther and quicker to answer, C has a larger body and loses packets; two rounds may be odd."""
     rules = [
         Rule("up", "any", 0, "late", 0.06, address=OTHERS[0]),
         Rule("down", "data", 0, chance=0.03, address=OTHERS[1]),
@@ -598,7 +598,7 @@ def test_what_goes_with_a_difference_is_seen_on_the_wire(run_tool, tmp_path):
         way.far(http_server(routes, host=ANY)) as server,
     ):
         sides = ("--vs", server.url("/b", OTHERS[0]), "--vs", server.url("/c", OTHERS[1]))
-        told = flat(run_tool("--count", 12, server.url("/", FAR), *sides, within=way.near).out)
+        told = flat(run_tool("--count", 16, server.url("/", FAR), *sides, within=way.near).out)
     phases = r"connect \+[56]\d\.\d, wait −[56]\d\.\d|wait −[56]\d\.\d, connect \+[56]\d\.\d"
     sentence = rf"(No difference in total|B is \w+: total by \d\.\d ms \(.*?\)): ({phases})"
     assert re.search(sentence, told), told
