@@ -2544,7 +2544,6 @@ class Log:
     def __init__(self, expected: tuple[range, ...] = GOOD_STATUSES, deadline: Deadline | None = None) -> None:
         self.deadline = deadline or Deadline()
         self.waits = True  # a read waits for what is to come
-        self.records_left = math.inf  # how many records of TLS may come that hold no data
         self.in_bulk = False  # large reads are wanted: no instant inside them matters
         self.expected = expected  # statuses: of the body of another one the beginning is kept
         self.hop_phases: tuple[str, ...] = ()  # the phase that each hop belongs to, in the order of opening
@@ -3520,15 +3519,12 @@ class SocketStream(Stream):
 
     def send_until_readable(self) -> None:
         """Send what `source` offers, until something can be read or there is nothing to send for now."""
-        started = False
+        self.push()  # a piece before looking: an upload goes on even while the server keeps talking
         while self._refill():
-            # A piece at a time before looking: an upload goes on even while the server keeps talking.
-            if started:
-                self.log.deadline.patience()
-                if self.wait(select.POLLIN | select.POLLOUT) != select.POLLOUT:
-                    return  # an error or a hang-up counts as input: reading tells which it was
+            self.log.deadline.patience()
+            if self.wait(select.POLLIN | select.POLLOUT) != select.POLLOUT:
+                return  # an error or a hang-up counts as input: reading tells which it was
             self._send()
-            started = True
 
     def _send(self, flags: int = 0) -> bool:
         """Send what the kernel takes now; True when that was all."""
@@ -3719,10 +3715,10 @@ class TlsStream(Stream):
         )
 
     def read_into(self, view: memoryview) -> int:
-        count = self._decrypt(view)
+        count, empty = self._decrypt(view), 0
         while count is None:
-            self.base.log.records_left -= 1
-            if self.base.log.records_left < 0:
+            empty += 1
+            if empty > MAX_IDLE and not self.base.log.waits:
                 raise protocol_error(UNASKED)
             if not self._pull():
                 self.truncated = True
@@ -4228,27 +4224,21 @@ METRIC = rf'(?s)[\s,]*([^",;]*)((?:[^",]+|{STRING}"?)*)'  # its name, and its pa
 PARAMETER = rf'(?s);([^=;"]*)(?:=[ \t]*(?:{STRING}|([^;]*)))?'
 
 
-def read_metrics(headers: Iterable[Header]) -> Iterator[Metric]:
-    """Give the metrics of all lines of Server-Timing: name;dur=ms;desc=text."""
-    for value in values_of(headers, "server-timing"):
-        for metric in re.finditer(METRIC, decode(value)):
-            if not metric[1].strip():
-                continue
-            said: dict[str, str] = {}
-            for parameter in islice(re.finditer(PARAMETER, metric[2]), MAX_METRICS):
-                key, string, word = parameter.groups("")
-                said.setdefault(key.strip().lower(), re.sub(r"(?s)\\(.)", r"\1", string) or word.strip())
-            duration: float | None = None
-            try:
-                duration = parse_number(said.get("dur", ""), zero=True)
-            except ValueError:
-                pass  # it is no finite number from 0
-            yield Metric(metric[1].strip(), duration, said.get("desc") or None)
-
-
-def metrics_of(step: Step) -> list[Metric]:
-    """Return the first metrics of a step's Server-Timing."""
-    return list(islice(read_metrics(step.response.headers), MAX_METRICS)) if step.response else []
+def metrics_of(step: Step) -> Iterator[Metric]:
+    """Give the first metrics of all lines of a step's Server-Timing: name;dur=ms;desc=text."""
+    lines = values_of(step.response.headers, "server-timing") if step.response else ()
+    found = (metric for line in lines for metric in re.finditer(METRIC, decode(line)) if metric[1].strip())
+    for metric in islice(found, MAX_METRICS):
+        said: dict[str, str] = {}
+        for parameter in islice(re.finditer(PARAMETER, metric[2]), MAX_METRICS):
+            key, string, word = parameter.groups("")
+            said.setdefault(key.strip().lower(), re.sub(r"(?s)\\(.)", r"\1", string) or word.strip())
+        duration: float | None = None
+        try:
+            duration = parse_number(said.get("dur", ""), zero=True)
+        except ValueError:
+            pass  # it is no finite number from 0
+        yield Metric(metric[1].strip(), duration, said.get("desc") or None)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -4361,9 +4351,7 @@ class Exchange(Stage):
         response, words = self.log.response, reason_of(error).lower()
         if response:
             hint = CLOSED_EARLY
-            if response.status == 407:
-                hint = PROXY_HINTS[407]
-            elif response.status >= 300 or self.log.sent is None:  # RFC 9112 section 9.5
+            if response.status >= 300 or self.log.sent is None:  # RFC 9112 section 9.5
                 hint = "The answer says why. A server that reads no more of a request resets it."
             answer = f"the answer was {status_words(response)}, then {words}"
             return NetworkError("network", f"{answer} after {self.log.received} bytes of the body", hint)
@@ -4670,11 +4658,9 @@ class Http2Exchange(Exchange):
         response, received, length = self.log.response, self.log.received, self.log.length
         if response is None:
             raise protocol_error("the HTTP/2 stream ended without a response")
-        if received and not has_body(self.request.method, response.status):
-            words = f"the answer to {self.request.method}, {response.status}, has a body of {received} bytes"
-            raise protocol_error(f"{words}, where HTTP has none", HTTP2_HINT)
         if length not in (None, received):
-            raise protocol_error(f"the body has {received} bytes, its content-length says {length}")
+            said = "its content-length says" if length else "this method, status or content-length allows"
+            raise protocol_error(f"the body has {received} bytes, {said} {length}")
 
     def to_send(self) -> bytes:
         """Return all frames that are to be sent, with as much of the body as the windows allow."""
@@ -4837,23 +4823,26 @@ def make_socket(family: int) -> socket.socket:
     return made
 
 
+def set_option(made: socket.socket, level: int, option: int, value: int) -> None:
+    """Set an option of a socket; where an emulation or a sandbox lacks it, the figures are coarser."""
+    try:
+        made.setsockopt(level, option, value)
+    except OSError:
+        pass
+
+
 def open_socket(family: int, interface: str | None) -> socket.socket:
     """Return a TCP socket that does not block, and whose bytes are dated; raises OSError."""
     made = make_socket(family)
     # Nagle would hold the request back behind the client's Finished for a round trip. Device "no delay of
     # small segments": without it, wait is 11.2 ms off instead of 0.04 (https).
-    options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
+    set_option(made, socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if sys.platform == "linux":
-        options.append((socket.SOL_SOCKET, SO_TIMESTAMPNS, 1))
-        options.append((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1))
-        options.append((socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_S))
-        options.append((socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_S))
-        options.append((socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 100))
-    for level, option, value in options:
-        try:
-            made.setsockopt(level, option, value)
-        except OSError:
-            pass  # an emulation or a sandbox may not have it: the figures are coarser then
+        set_option(made, socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        set_option(made, socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        set_option(made, socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_S)
+        set_option(made, socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_S)
+        set_option(made, socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 100)
     try:
         if interface and is_ip(interface):
             if not is_ip(interface, family):  # bind() would say so by a number of the resolver's
@@ -5021,12 +5010,8 @@ class Unix(Hop):
         self.log.sockets.append(self._stream.socket)
         self._stream.socket.connect(self._path)
         self.opened_at = time.perf_counter_ns()
-        return self._stream
-
-    def note_opened(self, departed: int) -> int:
-        self.log.dials[0].ended = self.opened_at
         self.log.connected = Connected(self.opened_at, self._stream.socket, None, None)
-        return self.opened_at
+        return self._stream
 
     def explain(self, error: Exception) -> NetworkError:
         code, reason = getattr(error, "errno", 0), reason_of(error).lower()
@@ -5225,20 +5210,19 @@ class Way:
     def resume(self) -> str | None:
         """Take the idle connection over, just before the clock starts; return why not, if it is used up."""
         before = self._before
-        assert before.exchange
+        assert before.exchange and before.connected.socket
         self._log.idle = time.perf_counter_ns() - (before.done or 0)
         self._stream.base.log = self._log
         self._log.waits = False  # a message that has begun to come may never end
-        self._log.records_left = MAX_IDLE
         gone = before.exchange.check_idle(self._log.idle)
-        self._log.waits, self._log.records_left = True, math.inf
+        self._log.waits = True
         if gone:
             return gone
         # What holds for the connection, not for that request alone.
         self._log.kept, self._log.connected, self._log.tls = True, before.connected, before.tls
         for hop in self._hops:
             hop.log = self._log
-        self._probe(True)
+        set_option(before.connected.socket, socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._log.keep_counters("connected")
         return None
 
@@ -5337,23 +5321,14 @@ class Way:
 
     def keep(self) -> Way | str | None:
         """Return this way if its connection takes another request, else why not; None if there is none."""
-        exchange = self._log.exchange
-        if self._log.connected.socket is None:
+        exchange, connection = self._log.exchange, self._log.connected.socket
+        if connection is None:
             return None
         if not exchange or self._log.done is None:
             return "the run before failed on that connection"
-        why = exchange.reuse_obstacle()
-        self._probe(False)
-        return why or self
-
-    def _probe(self, wanted: bool) -> None:
-        """Have a silent connection probed, or not: one that is idle would be kept alive."""
-        connection = self._log.connected.socket
-        assert connection
-        try:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, wanted)
-        except OSError:  # an emulation of Linux may refuse it; nothing is lost but the probes
-            pass
+        # An idle one that is probed would be kept alive.
+        set_option(connection, socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
+        return exchange.reuse_obstacle() or self
 
     def close(self) -> None:
         for each in self._log.sockets:
@@ -6463,7 +6438,8 @@ def upload_of(step: Step) -> tuple[int, str, str]:
     when the last byte left. A line has a queue, in which round trips grow.
     """
     evidence, (before, after) = step.evidence, counters_at(step.evidence, "wait")
-    took, limited, size = (after.since(before, name) for name in ("busy_us", "limited_us", "acknowledged"))
+    took, limited = (after.since(before, name) for name in ("busy_us", "limited_us"))
+    size = after.since(evidence.connected, "acknowledged")  # much of it may have left before the wait
     held = max(limited, evidence.held_us)
     if evidence.held_us:
         took = max(took, (step.timing.send or 0) + evidence.trip)

@@ -385,3 +385,4 @@ def test_an_upload_that_waits_for_its_window_is_a_long_wait_and_a_long_send(auth
     assert min(timing["wait_ms"], timing["send_ms"]) >= DELAY * 1000 - EDGE, timing
     assert held >= DELAY * 900 and "server" not in found, step["account"]
     assert late or found["upload"] >= DELAY * 900, found
+    assert not late or "Sending 6" in step["error"]["hint"], "the first window holds 64 KB"

@@ -209,7 +209,7 @@ def reset_after(known: bytes, last: bytes) -> Script:
 
 CUT_DATA = frame(DATA, b"x", length=9)
 ENDS = [
-    case("a body for HEAD", HELLO, options=("-X", "HEAD"), says="to HEAD, 200, has a body of 6 bytes"),
+    case("a body for HEAD", HELLO, options=("-X", "HEAD"), says="has 6 bytes, this method"),
     case("GOAWAY and silence", head() + goaway(1, 11), "timeout", says="before that the server closed"),
     case("SETTINGS and silence", b"", "timeout", phase="wait"),
     case("a body without its end", head() + frame(DATA, b"x"), "timeout", phase="xfer", status=200, size=1),
