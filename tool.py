@@ -3913,9 +3913,7 @@ class TlsContexts:
     def get(self, identity: Identity | None, protocols: Sequence[str]) -> ssl.SSLContext:
         """Return a context that offers these protocols (ALPN); raises UsageError, also when it is late."""
         self.start(identity)
-        maker, seconds = self._makers[identity], self._options.max_time
-        if not (identity or self._options.environ.get("SSL_CERT_FILE")):
-            seconds = max(seconds, START_PATIENCE)
+        maker, seconds = self._makers[identity], max(self._options.max_time, START_PATIENCE)
         maker.wait(seconds)
         if not maker.done:
             files = "--cert, --key and SSL_CERT_FILE"
@@ -4562,13 +4560,11 @@ class Http2Connection(Reader):
     def take(self, frame: bytes) -> list[Any]:
         """Have h2 take a frame; return its events. Raises NetworkError if it refuses it."""
         try:
-            events, refusal = self.h2.receive_data(frame), ""
+            events = self.h2.receive_data(frame)
         except MemoryError:
             raise
         except Exception as error:  # h2 and hpack fail in many ways on hostile input
-            refusal = library_words(error)
-        if refusal:  # raised here, it does not keep alive the error before, and what that holds
-            raise broken_http2(foreign(refusal))
+            raise broken_http2(foreign(library_words(error))) from None
         self._unsent += self.h2.data_to_send()
         if len(self._unsent) > MAX_UNSENT:
             raise protocol_error("the server does not read the answers to its HTTP/2 frames", HTTP2_HINT)
@@ -4942,8 +4938,8 @@ class Tcp(Hop):
         if connection and code in (0, errno.EINPROGRESS):
             self._under_way[connection.fileno()] = dial, connection
             self._poller.register(connection, select.POLLOUT)
-            return
-        self._fail(dial, connection, code)
+        else:
+            self._fail(dial, connection, code)
 
     def _fail(self, dial: Dial, connection: socket.socket | None, code: int) -> None:
         if connection:

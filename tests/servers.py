@@ -612,18 +612,14 @@ class Program(NamedTuple):
         return self.url("", f"{LOGIN}@127.0.0.1")
 
 
-def await_program(process: subprocess.Popen, port: int, log: Path, fail: Callable[[str], Any]) -> None:
-    """Wait until a program takes connections on its port; `fail` where it does not."""
+def await_program(process: subprocess.Popen, port: int, log: Path) -> None:
+    """Wait until a program takes connections on its port."""
     give_up = time.monotonic() + PATIENCE_WITH_PROGRAMS
     while not accepts(port):
         if process.poll() is not None or time.monotonic() > give_up:
-            fail(f"{process.args} did not start: {log.read_text(errors='replace')[-2000:]}")
+            said = log.read_text(errors="replace")[-2000:]
+            raise AssertionError(f"{process.args} did not start: {said}")
         time.sleep(0.02)
-
-
-def refuse(reason: str) -> NoReturn:
-    """Fail the test."""
-    raise AssertionError(reason)
 
 
 def accepts(port: int) -> bool:
@@ -661,7 +657,7 @@ def _program(scheme: str, folder: Path, module: str, *command: Any) -> Iterator[
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
     words = [str(port) if word == "PORT" else word for word in command]
     with started([sys.executable, *words], log, env) as process:
-        await_program(process, port, log, refuse)
+        await_program(process, port, log)
         yield Program(scheme, port)
 
 
@@ -755,5 +751,5 @@ def nginx(folder: Path, port: int, *blocks: str) -> Iterator[Any]:
     (folder / "nginx.conf").write_text(("user root;" if os.geteuid() == 0 else "") + text)
     command = [program, "-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"]
     with started(command, folder / "out.log", None) as process:
-        await_program(process, port, folder / "out.log", skip)
+        await_program(process, port, folder / "out.log")
         yield

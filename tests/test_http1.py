@@ -14,7 +14,6 @@ from inside import tool
 from servers import http_server, scripted, sending
 
 OK = "HTTP/1.1 200 OK\r\n"
-CHUNKED = OK + "Transfer-Encoding: chunked\r\n\r\n"
 
 
 def measured(call_tool, script, *arguments, **settings):
@@ -31,14 +30,6 @@ def received(call_tool, script, *arguments, **settings):
     result, step = measured(call_tool, script, *arguments, **settings)
     assert (result.code, step["error"]) == (0, None)
     return step["response"]
-
-
-def failed(call_tool, script, *arguments):
-    """Run the program where it is to fail in the protocol, before an answer; return the error."""
-    result, step = measured(call_tool, script, *arguments)
-    error = step["error"]
-    assert (result.code, error["kind"], error["phase"]) == (75, "protocol", "wait")
-    return error
 
 
 # --- the head -------------------------------------------------------------------------------------
@@ -117,33 +108,16 @@ def test_more_bytes_than_the_length_says_are_noted(call_tool):
         assert note in err and (f"{note}: its Content-Length is too small" in err) is (size == said)
 
 
-def test_a_blank_line_before_the_status_line_is_named(call_tool):
-    assert "begins with a blank line" in failed(call_tool, f"\r\n{OK}\r\n")["message"]
-
-
 # --- interim responses ----------------------------------------------------------------------------
-
-HINT = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"
-FINAL = OK + "Content-Length: 5\r\n\r\nhello"
 
 
 def test_interim_responses_are_counted_and_are_not_the_response(call_tool):
-    interim = "HTTP/1.1 102 Processing\r\n\r\n" + HINT * 2 + "HTTP/1.1 199 Odd\r\n\r\n"
-    response = received(call_tool, interim + FINAL)
+    hint = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"
+    interim = "HTTP/1.1 102 Processing\r\n\r\n" + hint * 2 + "HTTP/1.1 199 Odd\r\n\r\n"
+    response = received(call_tool, interim + OK + "Content-Length: 5\r\n\r\nhello")
     assert (response["status"], response["bytes"]) == (200, 5)
     assert response["interim"] == [102, 103, 103, 199]
     assert "link" not in {header["name"].lower() for header in response["headers"]}
-
-
-def test_an_interim_response_that_is_cut_off_is_not_called_something_else_than_http(call_tool):
-    error = failed(call_tool, "HTTP/1.1 103 Early Hints\r\nLink: </sty")
-    assert "middle of its header" in error["message"]
-
-
-def test_a_change_of_protocol_is_no_answer(call_tool):
-    switched = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
-    words = ("-H", "Connection: Upgrade", "-H", "Upgrade: websocket")
-    assert "switched protocols (101)" in failed(call_tool, switched + FINAL, *words)["message"]
 
 
 # --- what is sent ---------------------------------------------------------------------------------
@@ -161,19 +135,6 @@ def test_a_method_that_brings_something_says_so_when_it_brings_nothing(call_tool
             assert call_tool("--compact", "-X", method, *words, server.url()).code == 0
         [request] = server.requests
         assert (request.values("Content-Length"), request.values("Content-Type")) == (lengths, [])
-
-
-def test_a_connection_that_http_1_0_keeps_is_kept(call_tool):
-    """Where it says so (RFC 9112 section 9.3)."""
-
-    def script(peer):
-        while peer.read_request():
-            peer.send("HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 2\r\n\r\nok")
-
-    with scripted(script) as server:
-        result = call_tool("--json", "-", "--count", "3", "--interval", "0", "--reuse", server.url())
-        assert (result.code, server.accepted) == (0, 1)
-    assert [run["steps"][0]["network"]["reused"] for run in result.json()["runs"]] == [False, True, True]
 
 
 @pytest.fixture

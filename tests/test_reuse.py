@@ -143,6 +143,7 @@ def test_what_ends_a_connection_is_the_reason_of_the_next_one():
 
 KEEPS = [
     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX: 1\r\n\r\n",
+    "HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 2\r\n\r\nok",  # RFC 9112 section 9.3
     "HTTP/1.1 204 No Content\r\n\r\n",
     "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
     "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\n\r\n" + OK,
@@ -151,9 +152,10 @@ KEEPS = [
 
 
 def test_what_has_an_end_of_its_own_keeps_the_connection():
-    steps, requests = serving(lambda peer, number: peer.send(KEEPS[number - 1]), 5, "-d", "x" * 5000)
-    assert warmth(steps) == [False, True, True, True, True]
-    assert [(connection, request.body) for connection, request in requests] == [(0, b"x" * 5000)] * 5
+    count = len(KEEPS)
+    steps, requests = serving(lambda peer, number: peer.send(KEEPS[number - 1]), count, "-d", "x" * 5000)
+    assert warmth(steps) == [False] + [True] * (count - 1)
+    assert [(connection, request.body) for connection, request in requests] == [(0, b"x" * 5000)] * count
     heads, _ = serving(lambda peer, number: peer.send(OK[:-2]), 4, "-X", "HEAD")
     assert warmth(heads) == WARM
 
@@ -336,6 +338,12 @@ def framed(authority, count, *options, code=0, **script):
         return runs_of(here(*words), code), frames.asked
 
 
+def say_goodbye(c):
+    c.send(c.goaway(1, 0, b"gone"))
+    socket.socket.shutdown(c.peer.sock, socket.SHUT_WR)  # not SSLSocket's own, after which nothing is read
+    return b""
+
+
 SAID = [  # what is sent while the connection is idle, and the reason of a new one; none where it is kept
     (lambda c: PINGED, None),
     (lambda c: c.settings((HEADER_TABLE_SIZE, 0), (FRAME_SIZE, 1 << 20)), None),
@@ -346,6 +354,7 @@ SAID = [  # what is sent while the connection is idle, and the reason of a new o
     (lambda c: c.window(0, 0), "HTTP/2"),
     (lambda c: c.settings((MAX_STREAMS, 0)), "no further HTTP/2 stream"),
     (lambda c: c.goaway(2**31 - 1, 0, b"too idle"), "connection (NO_ERROR: too idle)"),
+    (say_goodbye, "connection (NO_ERROR: gone)"),
     (lambda c: c.settings() * 400, "not asked for"),
     (lambda c: c.headers(stream=3), "not asked for"),  # the next answer
     (lambda c: b"", None),
@@ -405,6 +414,20 @@ def test_the_end_of_an_earlier_stream_is_not_the_end_of_this_one(authority):
     steps, asked = framed(authority, 3, instead=instead)
     assert [(step["response"]["status"], step["response"]["bytes"]) for step in steps] == [(200, 2)] * 3
     assert asked == [(0, 1), (0, 3), (0, 5)]
+
+
+@h2
+def test_a_stream_may_end_after_its_last_byte_while_idle_or_behind_the_next_request(authority):
+    def instead(c, number, stream):
+        late = c.data(end=True, stream=stream - 2) if number == 3 else b""
+        c.send(late, c.headers(200, ("content-length", "2"), stream=stream), c.data(b"ok", stream=stream))
+        if number == 1:
+            c.peer.wait(0.1)
+            c.send(c.data(end=True, stream=stream))
+        return True
+
+    steps, _ = framed(authority, 3, "--interval", "0.3", instead=instead)
+    assert (statuses(steps), warmth(steps)) == ([200] * 3, [False, True, True])
 
 
 # --- proxies and chains ---------------------------------------------------------------------------

@@ -116,8 +116,8 @@ def test_the_header_fields_are_shown_as_json_has_them(run_tool, tmp_path):
     with http_server(routes) as server:
         arguments = ("-H", "X-Api-Key: t0ken-of-mine", "-L", "--json", tmp_path / "out", server.url())
         result = run_tool("--include", *arguments, env={"COLUMNS": "120"})
-        plain = run_tool(*arguments)
-    assert shown_fields(plain.out) == []
+        plain, lines = run_tool(*arguments), run_tool("-i", "--compact", *arguments)
+    assert shown_fields(plain.out) == [] and len(lines.out.splitlines()) == 2
     listed = [
         f"{header['name']}: {header['value']}".replace("\x1b", r"\x1b")
         for step in result.json(tmp_path / "out")["steps"]
@@ -127,11 +127,6 @@ def test_the_header_fields_are_shown_as_json_has_them(run_tool, tmp_path):
     assert "Set-Cookie: ***" in listed and "X-Evil: twice" in listed
     for secret in ("s3cret-w0rd", "t0ken-of-mine", "user:pw", "\x1b"):
         assert secret not in result.out
-
-
-def test_lines_have_no_header_fields(call_tool, server):
-    result = call_tool("-i", "--compact", server.url())
-    assert (result.code, result.err) == (0, "") and len(result.out.splitlines()) == 1
 
 
 # --- error pages ----------------------------------------------------------------------------------
@@ -157,25 +152,22 @@ def test_an_error_page_in_chunks_says_why_without_tags(call_tool):
         assert fields_of(call_tool(server.url()).out, "It says") == [NGINX_SAYS]
 
 
-def test_an_answer_that_expect_refuses_says_why(call_tool):
-    reply = Reply(200, b'{"status": "degraded"}', [JSON])
-    assert says(call_tool, reply, "--expect", "204") == ['{"status": "degraded"}']
-
-
 def test_of_a_long_page_the_beginning_is_shown(call_tool):
     page = b'{"detail": "no \n\t such user"}' + b" word" * 100_000
     [shown] = says(call_tool, Reply(404, page, [JSON]))
     assert shown.startswith('{"detail": "no such user"} word word') and len(shown) == 160
 
 
-def test_nothing_else_is_quoted(call_tool):
-    for reply, *arguments in (
-        (Reply(500, b"\x1f\x8bzip", [HTML, ("Content-Encoding", "gzip")]),),
-        (Reply(500, b"GIF89a", [("Content-Type", "image/gif")]),),
-        (Reply(200, b"fine", [HTML]),),
-        (Reply(404, b"as expected", [HTML]), "--expect", "404"),
+def test_an_answer_that_was_not_expected_is_quoted_where_it_is_text(call_tool):
+    degraded = '{"status": "degraded"}'
+    for reply, words, quoted in (
+        (Reply(200, degraded.encode(), [JSON]), ["--expect", "204"], [degraded]),
+        (Reply(500, b"\x1f\x8bzip", [HTML, ("Content-Encoding", "gzip")]), [], []),
+        (Reply(500, b"GIF89a", [("Content-Type", "image/gif")]), [], []),
+        (Reply(200, b"fine", [HTML]), [], []),
+        (Reply(404, b"as expected", [HTML]), ["--expect", "404"], []),
     ):
-        assert not says(call_tool, reply, *arguments)
+        assert says(call_tool, reply, *words) == quoted
 
 
 def test_a_page_repeats_no_credential_and_sends_no_control_character(call_tool):

@@ -46,13 +46,6 @@ CONNECT = (
         ),
         connect("data follows the tunnel's head", talk(OK + HELLO)),
         connect(
-            "the tunnel is closed at once",
-            # Closing with a ClientHello unread would send a reset.
-            lambda peer: (talk(OK)(peer), peer.end(), peer.sock.recv(9999)),
-            "tls",
-        ),
-        connect("the tunnel is reset at once", talk(OK, end="reset"), "network"),
-        connect(
             "the tunnel holds no TLS",
             lambda peer: (talk(OK)(peer), peer.sock.recv(999), peer.send(HELLO)),
             "tls",
@@ -114,13 +107,6 @@ SOCKS = (
         socks("a reply of version 4", dialogue(b"\5\0", b"\4" + GRANTED[1:])),
         socks("silence for a greeting", dialogue(end="hold"), "timeout"),
         socks("a reset after the greeting", dialogue(b"\5\0", end="reset")),
-        socks(
-            "a way that is closed at once",
-            # Closing with a request unread would send a reset.
-            lambda peer: (dialogue(b"\5\0", GRANTED)(peer), peer.end(), peer.sock.recv(9999)),
-            "protocol",
-        ),
-        socks("a way with silence behind", dialogue(b"\5\0", GRANTED, end="hold"), "timeout"),
         socks(
             "an answer before the request", dialogue(b"\5\0", GRANTED + HELLO, end="hold"), None, status=200
         ),

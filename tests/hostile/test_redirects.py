@@ -75,6 +75,7 @@ OTHERS = [
     ),
     follow("nine hundred Locations", chain(moved(*(b"Location: /%d" % n for n in range(900)))), "redirect"),
     follow("a redirect to TLS that is none", to_no_tls, "tls"),
+    follow("half a body", chain(moved(b"Location: /")[:-5] + b"9\r\n\r\nhalf"), "protocol", steps=1),
 ]
 
 
