@@ -883,11 +883,6 @@ class Step(NamedTuple):
         return self.answer is not None and any(self.answer.status in each for each in self.expected)
 
     @property
-    def bad_status(self) -> bool:
-        """Tell whether it was answered with a status that is not good."""
-        return not (self.good or self.error)
-
-    @property
     def facts(self) -> dict[str, str]:
         """Return what is known of the address, the certificate (how its SHA-256 begins) and the protocol."""
         certificate, response = self.network.tls.certificate, self.response
@@ -2777,11 +2772,9 @@ def parse_certificate(der: bytes) -> Certificate:
 
     digest = hashlib.sha256(der).hexdigest()
     try:
-        fields = parts_of(within(der)[0][1])
         # 0xA0 is the version, which may be left out, as may 0xA3, the extensions.
-        (_, serial), _, (_, issuer), (_, validity), (_, subject), *others = (
-            field for field in fields if field[0] != 0xA0
-        )
+        fields = [field for field in parts_of(within(der)[0][1]) if field[0] != 0xA0]
+        (_, serial), _, (_, issuer), (_, validity), (_, subject), *others = fields
         begin, end = (der_time(*moment) for moment in parts_of(validity))
         extensions: dict[bytes, bytes] = {}  # by object identifier
         for _, extension in within(dict(others).get(0xA3, EMPTY)):
@@ -2986,10 +2979,7 @@ TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> wha
     "handshake_failure": ("the server accepted nothing we offered", OLD_SERVER),
     "protocol_version": ("the server refused the TLS versions offered", OLD_SERVER),
     "unrecognized_name": ("the server does not know this name", "Check the host name, and its virtual host."),
-    "internal_error": (
-        "the server broke off with an error of its own",
-        "It may not serve this name: see its log.",
-    ),
+    "internal_error": ("the server broke off with an error", "It may not serve this name: see its log."),
     "no_application_protocol": ("the server refused our ALPN", "Check the port, or ask with --http1.1."),
     # What to try here depends on what became of the client certificate.
     "certificate_required": ("the server requires a client certificate", ""),
@@ -6008,12 +5998,12 @@ class Summary:
         self.newest = steps[-1]
         self.runs = len(steps)
         self.used = usable(steps)
-        self.none_good = any(step.bad_status for step in self.used)  # there are no others
+        self.none_good = not all(step.good for step in self.used)  # there are no others
         self.good = 0 if self.none_good else len(self.used)
         self.reused = (self.used or steps)[0].network.reused  # the statistics are of kept connections
         self.errors = collections.Counter(step.error.kind for step in steps if step.error)
         self.failed = sum(self.errors.values())
-        self.bad_status = sum(step.bad_status for step in steps)
+        self.bad_status = sum(not (step.good or step.error) for step in steps)
         codes = collections.Counter(step.status for step in steps if step.status)
         self.statuses = dict(sorted(codes.items()))  # steps of each status
         self.outcomes = [*map(str, self.statuses), *["ERROR"] * (self.failed > 0)]
@@ -7103,7 +7093,7 @@ def progress_text(report: Report, chain: Chain | None) -> str:
 
 def bad_answers_text(report: Report) -> str:
     """Say how many of the answers that budgets are for were not good; nothing where all were."""
-    bad = [str(run.judged.status) for run in report.runs if run.judged and run.judged.bad_status]
+    bad = [str(run.judged.status) for run in report.runs if run.judged and not run.judged.good]
     if not bad:
         return ""
     what = "error page" if report.options.expected == GOOD_STATUSES else "status not as expected"

@@ -223,13 +223,15 @@ def test_every_certificate_that_was_sent_is_listed_the_server_s_own_first(author
     context = authority.showing(leaf, middle[1], above[1])
     context.minimum_version = context.maximum_version = getattr(ssl.TLSVersion, version)
     network = only_step(visit(authority, context, *options))["network"]
-    chain = network["cert_chain"]
-    assert [each["cn"] for each in chain] == ["localhost", "Middle CA", "Above CA"]
-    assert [each["days_left"] for each in chain] == [89, 19, 199]
-    issuers = ["CN=Middle CA, O=Test", "CN=Above CA, O=Test", "CN=Test CA, O=Test"]
-    assert [each["issuer"] for each in chain] == issuers
-    ends = [each[1].not_valid_after_utc for each in (leaf, middle, above)]
-    assert [each["not_after"] for each in chain] == [f"{end:%Y-%m-%dT%H:%M:%SZ}" for end in ends]
+    ends = [f"{each[1].not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}" for each in (leaf, middle, above)]
+    fields = [
+        [each[name] for name in ("cn", "issuer", "days_left", "not_after")] for each in network["cert_chain"]
+    ]
+    assert fields == [
+        ["localhost", "CN=Middle CA, O=Test", 89, ends[0]],
+        ["Middle CA", "CN=Above CA, O=Test", 19, ends[1]],
+        ["Above CA", "CN=Test CA, O=Test", 199, ends[2]],
+    ]
     assert network["cert_not_before"] == f"{leaf[1].not_valid_before_utc:%Y-%m-%dT%H:%M:%SZ}"
     assert network["cert_serial"] == "BEEF"
 

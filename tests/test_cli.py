@@ -16,10 +16,7 @@ from servers import http_server
 
 
 def asked(run, *arguments, path="/", warned=None, **settings):
-    """Run the program against a plain server; return the one request that arrived there.
-
-    `warned` is what the one warning is about.
-    """
+    """Run the program against a plain server, `warned` of one thing; return the one request that arrived."""
     with http_server() as server:
         result = run(*arguments, "--metrics-only", server.url(path), **settings)
         assert result.code == 0, result.err

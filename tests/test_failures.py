@@ -183,20 +183,6 @@ def test_a_host_out_of_reach_is_a_network_failure_that_points_at_the_route(run_t
 OK = "HTTP/1.1 200 OK\r\n"
 
 
-def after_request(data: str, then: str) -> Callable[[Peer], None]:
-    """Make a script that reads a request, sends `data`, and then ends as told: reset, close or hang."""
-
-    def script(peer: Peer) -> None:
-        peer.read_request()
-        peer.send(data)
-        if then == "hang":
-            peer.read_to_end()
-        if then == "reset":
-            peer.reset()
-
-    return script
-
-
 CUT = OK + "Content-Length: 100\r\n\r\nhello"
 CHUNKED = OK + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
 ANSWERS = {  # what the server sends before it closes, or hangs -> kind and phase, what message and hint say
@@ -223,7 +209,9 @@ ANSWERS = {  # what the server sends before it closes, or hangs -> kind and phas
 def test_an_answer_that_is_none_or_not_whole_is_explained(call_tool, case):
     data, kind, message, hint = ANSWERS[case]
     hangs = kind.startswith("timeout")
-    with scripted(after_request(data, "hang" if hangs else "close")) as server:
+    with scripted(
+        lambda peer: [peer.read_request(), peer.send(data), hangs and peer.read_to_end()]
+    ) as server:
         failed = fail(call_tool, *(SOON if hangs else ()), server.url())
     assert f"{failed.kind} {failed.phase}" == kind
     says(failed.message, *message)

@@ -10,7 +10,7 @@ import json
 import re
 import urllib.parse
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 
@@ -28,9 +28,7 @@ def secret(name: str) -> str:
 PART = "\n=== "
 
 
-def everything(
-    call_tool: Callable[..., Any], folder: Path, *arguments: Any, **settings: Any
-) -> tuple[Any, str]:
+def everything(call_tool: Any, folder: Path, *arguments: Any, **settings: Any) -> tuple[Any, str]:
     """Run the program with all exports; return its result, and all that it has printed and written.
 
     Each part of that begins with its name: stdout, stderr, json, har, prometheus, otlp.

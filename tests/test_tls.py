@@ -50,10 +50,6 @@ def openssl_set_to(folder, settings):
     return {"OPENSSL_CONF": str(path)}
 
 
-def openssl_demanding(folder, settings):
-    return openssl_set_to(folder, f"ssl_conf=b\n[b]\nsystem_default=c\n[c]\n{settings}")
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("version", ["TLSv1_1", "TLSv1_2", "TLSv1_3"])
 def test_old_versions_are_refused_and_k_allows_them(authority, version):
@@ -100,7 +96,8 @@ def test_an_openssl_that_cannot_set_up_tls_is_told_with_its_configuration(run_to
 
 @pytest.mark.parametrize(("options", "code"), [((), 75), (("-k",), 0)])
 def test_the_system_may_demand_a_newer_version_but_of_k(authority, tmp_path, base_environment, options, code):
-    env = {**base_environment, **openssl_demanding(tmp_path, "MinProtocol = TLSv1.3")}
+    demanding = "ssl_conf=b\n[b]\nsystem_default=c\n[c]\nMinProtocol = TLSv1.3"
+    env = {**base_environment, **openssl_set_to(tmp_path, demanding)}
     asking = "import ssl; print(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).minimum_version.name)"
     for python in (sys.executable, "/usr/bin/python3"):
         with contextlib.suppress(OSError):
@@ -223,7 +220,7 @@ ALERTS = {
     40: ("handshake_failure", "the server accepted nothing we offered", "-k"),
     42: ("bad_certificate", "the server refused the client certificate, or the lack of one", "--cert PATH"),
     70: ("protocol_version", "the server refused the TLS versions offered", "-k"),
-    80: ("internal_error", "the server broke off with an error of its own", "log"),
+    80: ("internal_error", "the server broke off with an error", "log"),
     112: ("unrecognized_name", "the server does not know this name", "host name"),
     120: ("no_application_protocol", "the server refused our ALPN", "--http1.1"),
 }

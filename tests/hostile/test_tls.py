@@ -30,6 +30,7 @@ def raw(name: str, data: bytes, kind: str = "tls", end: str = "close", **expecte
 NOT_TLS = [
     raw(f"{name} instead of a ServerHello", data, phase="tls")
     for name, data in (
+        *((f"an alert of {data!r}", tls_record(ALERT, data)) for data in (b"\2\xff", b"\1\0", b"\xff\xff")),
         ("nothing", b""),
         ("half a record", b"\x16\x03\x03\x00\x40" + b"\2" * 20),
         ("NULs", b"\0" * 4096),
@@ -40,9 +41,6 @@ NOT_TLS = [
     )
 ]
 
-NOT_TLS += [
-    raw(f"an alert of {data!r}", tls_record(ALERT, data)) for data in (b"\2\xff", b"\1\0", b"\xff\xff")
-]
 NOT_TLS += [
     Case(f"{name} without end", flood(b"", unit, first=hello), "tls", over="raw", apart=True)
     for name, unit in (
@@ -118,28 +116,17 @@ def in_single_bytes(peer: Peer) -> None:
 
 
 AFTER = [
-    Case(f"{name} after the handshake", in_plain(data), kind, over="https")
-    for name, data, kind in (
-        ("an escape sequence", b"\x1b[2J" * 9, "tls"),
-        ("half a record", tls_record(APPLICATION, b"x" * 9, 99), "protocol"),
-    )
-]
-AFTER += [
     case._replace(over="https")
     for case in (
+        Case("an escape sequence in plain", in_plain(b"\x1b[2J" * 9), "tls"),
+        Case("half a record in plain", in_plain(tls_record(APPLICATION, b"x" * 9, 99))),
         Case("no length and a close_notify", whole(UNTIL_CLOSE), None, 200, 6),
         Case("no close_notify", UNTIL_CLOSE, "protocol", 200, 6, phase="xfer", says="close_notify"),
         Case("no answer and a close_notify", whole(b""), "protocol"),
         Case("a record for every byte", in_single_bytes, None, 200, 5000),
         Case("a reset after the request", talk(end="reset"), "network", phase="wait", hint="look at its log"),
         Case("a body without end over TLS", flood(UNTIL_CLOSE, b"x" * 65536), "timeout", apart=True),
-        Case(
-            "HTTP/2 unasked",
-            b"\0\0\0\4\0\0\0\0\0" * 9,
-            "protocol",
-            phase="wait",
-            says="over TLS, but without ALPN,",
-        ),
+        Case("HTTP/2 unasked", b"\0\0\0\4\0\0\0\0\0" * 9, phase="wait", says="over TLS, but without ALPN,"),
     )
 ]
 
