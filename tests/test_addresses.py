@@ -30,10 +30,8 @@ def race(monkeypatch, server):
         }
 
         def run(*kinds, options=()):
-            peers = [
-                tool.Peer(f"127.0.1.{number}", socket.AF_INET, places[kind])
-                for number, kind in enumerate(kinds, 1)
-            ]
+            numbered = ((f"127.0.1.{number}", places[kind]) for number, kind in enumerate(kinds, 1))
+            peers = [tool.Peer(ip, socket.AF_INET, place) for ip, place in numbered]
             monkeypatch.setattr(tool, "resolve", lambda *_: peers)
             return here("-m", "10", *options, server.url(host="many.test"))
 
@@ -86,9 +84,7 @@ def test_each_silent_address_costs_a_quarter_of_a_second(race):
 def test_addresses_and_attempts_are_drawn_where_one_has_failed(run_tool):
     zone = {"two.test": ["127.0.0.2", "127.0.0.3"], "one.test": ["127.0.0.3"]}
     with dns_server(zone) as names, http_server(host="127.0.0.3") as server:
-        two, one = (
-            run_tool(server.url(host=f"{name}.test"), resolver=names.address).out for name in ("two", "one")
-        )
+        two, one = (run_tool(server.url(host=host), resolver=names.address).out for host in zone)
     [first, second] = re.findall(r"  Attempt +(.*) after [\d.]+ ms\n", two)
     assert first.startswith("127.0.0.2: connection refused") and second == "127.0.0.3: connected"
     assert re.search(r"  Resolved +127\.0\.0\.2, 127\.0\.0\.3\n", two)

@@ -82,10 +82,8 @@ def test_an_expired_certificate_is_one_reason_though_each_run_has_another_time(c
 @pytest.mark.parametrize("own", [False, True], ids=["the CA's", "self-signed"])
 def test_a_server_s_default_is_no_certificate_to_trust(authority, own):
     """An address is no name that a server could choose by, whatever -H Host says: --resolve tells it one."""
-    leaf, store = (
-        authority.issue(None if own else authority.ca, "x", sans=HERE),
-        authority.store(authority.ca),
-    )
+    leaf = authority.issue(None if own else authority.ca, "x", sans=HERE)
+    store = authority.store(authority.ca)
     default = "the server has no certificate for 127.0.0.1: it answered with its default, for localhost"
     with http_server(tls=authority.showing(leaf)) as server:
         for header, host in (((), "NAME"), (("-H", "Host: localhost:81"), "localhost")):
@@ -224,10 +222,8 @@ def test_every_certificate_that_was_sent_is_listed_the_server_s_own_first(author
     context.minimum_version = context.maximum_version = getattr(ssl.TLSVersion, version)
     network = only_step(visit(authority, context, *options))["network"]
     ends = [f"{each[1].not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}" for each in (leaf, middle, above)]
-    fields = [
-        [each[name] for name in ("cn", "issuer", "days_left", "not_after")] for each in network["cert_chain"]
-    ]
-    assert fields == [
+    names = ("cn", "issuer", "days_left", "not_after")
+    assert [[each[name] for name in names] for each in network["cert_chain"]] == [
         ["localhost", "CN=Middle CA, O=Test", 89, ends[0]],
         ["Middle CA", "CN=Above CA, O=Test", 19, ends[1]],
         ["Above CA", "CN=Test CA, O=Test", 199, ends[2]],
@@ -243,18 +239,13 @@ def test_every_certificate_that_was_sent_is_listed_the_server_s_own_first(author
 def ending(authority):
     """A server whose own certificate is good for long, its intermediate for twenty days."""
     middle = authority.issue(authority.ca, "Middle CA", days=(-1, 20.4), ca=True)
-    with http_server(
-        tls=authority.showing(authority.issue(middle, sans=("127.0.0.1",)), middle[1])
-    ) as server:
+    leaf = authority.issue(middle, sans=("127.0.0.1",))
+    with http_server(tls=authority.showing(leaf, middle[1])) as server:
         yield server
 
 
-@pytest.mark.parametrize(
-    "series", [(), ("--count", "2", "--interval", "0", "--reuse")], ids=["one", "series"]
-)
-def test_a_certificate_with_too_few_days_left_is_4_and_is_said_in_every_form(
-    call_tool, authority, ending, series
-):
+@pytest.mark.parametrize("series", [(), ("--count", "2", "--interval", "0", "--reuse")])
+def test_a_certificate_with_too_few_days_left_is_4_in_every_form(call_tool, authority, ending, series):
     words = ("--cacert", authority.file, *series, ending.url(), "--cert-days")
     for style, said in (
         ("--compact", "cert: 20 days < 30 days (CN Middle CA)"),
@@ -283,9 +274,7 @@ def test_the_last_days_of_a_certificate_are_the_same_in_its_row_and_in_its_budge
         assert row in out and f"cert: {budget} < 30 days (CN localhost)" in out
 
 
-def test_a_certificate_beside_the_verified_path_does_not_count_where_python_knows_the_path(
-    call_tool, authority
-):
+def test_beside_the_verified_path_no_certificate_counts_where_python_knows_it(call_tool, authority):
     middle = authority.issue(authority.ca, "Middle CA", days=(-1, 60), ca=True)
     old = authority.issue(authority.ca, "Old CA", days=(-1, 5), ca=True)
     context = authority.showing(authority.issue(middle, sans=("127.0.0.1",)), middle[1], old[1])
@@ -337,9 +326,8 @@ def test_the_reader_agrees_with_another_one(authority):
 
 def test_no_certificate_is_an_error_of_the_reader(authority):
     chance = random.Random(5)
-    der = authority.der(
-        authority.issue(authority.ca, sans=HERE, ca=True, path_length=1, permitted="a.test")[1]
-    )
+    leaf = authority.issue(authority.ca, sans=HERE, ca=True, path_length=1, permitted="a.test")
+    der = authority.der(leaf[1])
     for _ in range(5000):
         at = chance.randrange(len(der))
         bent = der[:at] + bytes(chance.choices(range(256), k=2)) + der[at + chance.randrange(4) :]

@@ -93,9 +93,8 @@ def options(authority: Any, holder: Holder) -> tuple[Any, ...]:
 def test_a_connection_that_is_cut_for_want_of_a_certificate_says_that_first(authority):
     with scripted(lambda peer: peer.read_request(), tls=asking(authority)) as server:
         step = failure(here("-m", "10", "--cacert", authority.file, server.url()), "protocol", "wait")
-    assert step["error"]["hint"].startswith(
-        "The server asked for a client certificate, and got none (--cert). "
-    )
+    said = "The server asked for a client certificate, and got none (--cert). "
+    assert step["error"]["hint"].startswith(said)
 
 
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
@@ -214,9 +213,7 @@ def test_a_certificate_that_has_expired_says_so_before_the_server_does(authority
 
 
 @pytest.mark.parametrize(("status", "said"), [(400, True), (404, True), (500, False)])
-def test_a_refusal_by_a_server_that_asks_says_that_a_certificate_is_missing(
-    authority, holder, call_tool, status, said
-):
+def test_a_refusal_says_that_a_certificate_was_asked_for(authority, holder, call_tool, status, said):
     """A server may not refuse the handshake: it answers 400, which alone would not say what to try."""
     words = "the server asked for a client certificate, and none was given: --cert PATH"
     series = ("--count", "2", "--interval", "0")
@@ -231,9 +228,7 @@ def test_a_refusal_by_a_server_that_asks_says_that_a_certificate_is_missing(
         assert call_tool("--compact", "--cert", holder.both, *given).err == "", "it was shown"
 
 
-def test_the_password_of_a_key_is_the_first_line_of_a_file_or_of_standard_input(
-    authority, holder, tmp_path, run_tool
-):
+def test_the_password_of_a_key_is_the_first_line_of_a_file(authority, holder, tmp_path, run_tool):
     word, password = b" s\xc3\xa9cret ", tmp_path / "password"
     given = ("--cacert", authority.file, "--cert", holder.certificate, "--key", holder.encrypted(word))
     with remembering(asking(authority)) as (server, seen):
@@ -276,18 +271,14 @@ def test_a_certificate_that_will_not_do_is_refused_before_anything_is_sent(
     assert server.accepted == 0
 
 
-OLD_KEYS = [
-    *(f"pkcs8 -topk8 {way}" for way in ("-v1 PBE-MD5-DES", "-v1 PBE-SHA1-RC2-40", "-v2 des-cbc")),
-    "ec -des",
-]
+OLD_KEYS = [f"pkcs8 -topk8 {way}" for way in ("-v1 PBE-MD5-DES", "-v1 PBE-SHA1-RC2-40", "-v2 des-cbc")]
+OLD_KEYS.append("ec -des")
 """How OpenSSL is told to encrypt a key so that OpenSSL 3 does not read it by itself."""
 
 
 @pytest.mark.skipif(ssl.OPENSSL_VERSION_INFO < (3,), reason="OpenSSL 1.1.1 reads them")
 @pytest.mark.parametrize("way", [*OLD_KEYS, "pkcs8 -topk8 -v1 PBE-SHA1-3DES", "ec -aes128"])
-def test_a_key_that_openssl_cannot_read_any_more_comes_with_the_command_that_converts_it(
-    authority, holder, tmp_path, way
-):
+def test_a_key_of_an_old_kind_comes_with_the_command_that_converts_it(authority, holder, tmp_path, way):
     old, password = tmp_path / "an old key", tmp_path / "password"
     words = f"{way} -provider legacy -provider default -passout pass:word -in".split()
     command = ["openssl", *words, holder.key, "-out", old]

@@ -61,13 +61,8 @@ def says(text: str, *words: str) -> None:
         assert re.search(word, text, re.IGNORECASE), f"{word!r} is not in {text!r}"
 
 
-ZONE = {
-    "four.test": ["127.0.0.1"],
-    "six.test": ["::1"],
-    "empty.test": [],
-    "silent.test": None,
-    "broken.test": SERVFAIL,
-}
+ZONE = {"four.test": ["127.0.0.1"], "six.test": ["::1"], "empty.test": [], "silent.test": None}
+ZONE["broken.test"] = SERVFAIL
 
 NAMES = {  # what is asked for -> the kind of failure, and what message and hint say
     "unknown": (["http://unknown.test/"], "dns", ["unknown.test", "not found"], ["spelling"]),
@@ -209,9 +204,14 @@ ANSWERS = {  # what the server sends before it closes, or hangs -> kind and phas
 def test_an_answer_that_is_none_or_not_whole_is_explained(call_tool, case):
     data, kind, message, hint = ANSWERS[case]
     hangs = kind.startswith("timeout")
-    with scripted(
-        lambda peer: [peer.read_request(), peer.send(data), hangs and peer.read_to_end()]
-    ) as server:
+
+    def answer(peer: Peer) -> None:
+        peer.read_request()
+        peer.send(data)
+        if hangs:
+            peer.read_to_end()
+
+    with scripted(answer) as server:
         failed = fail(call_tool, *(SOON if hangs else ()), server.url())
     assert f"{failed.kind} {failed.phase}" == kind
     says(failed.message, *message)

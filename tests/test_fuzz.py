@@ -12,9 +12,8 @@ pytest.importorskip("hypothesis", reason="hypothesis, which makes up the inputs,
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-steadily = settings(
-    derandomize=True, database=None, deadline=None, max_examples=150, suppress_health_check=list(HealthCheck)
-)
+steadily = settings(derandomize=True, database=None, deadline=None, max_examples=150)
+steadily = settings(steadily, suppress_health_check=list(HealthCheck))
 
 HOME = tool.parse_url("http://home.test:8080/a/b?c")
 SECRET = "s3cret-w0rd"

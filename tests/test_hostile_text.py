@@ -20,9 +20,7 @@ from inside import tool
 from screens import SGR
 from servers import Server, http_server, scripted, sending
 
-ESCAPES = (
-    "\x1b[31mred\x1b[0m\x1b]0;owned\x07\x1b]8;;http://evil.test/\x1b\\click\x1b]8;;\x1b\\\x1b[2J\x1b[H\x1bc"
-)
+ESCAPES = "\x1b[31mred\x1b[0m\x1b]0;own\x07\x1b]8;;http://evil.test/\x1b\\x\x1b]8;;\x1b\\\x1b[2J\x1b[H\x1bc"
 C1 = "\x9b31mred\x9d0;owned\x9c\x85next" + "\u009b31mred\u0085next".encode().decode("latin-1")
 BIDI = "\u202egpj.exe\u202c\u2066x\u2069\u200f\u061c"
 INVISIBLE = "\u200b\ufeff\u2028\u2029\U000e0041"

@@ -71,9 +71,8 @@ def scripts():
     """List the code blocks in the shell's language, and the steps of CI, as scripts."""
     text = README + MONITORING
     steps = re.findall(r"^- run: (.*)", "".join(blocks(text, "yaml")), re.MULTILINE)
-    return [
-        re.sub("^python3 -m venv .*", "", block, flags=re.MULTILINE) for block in blocks(text, "sh")
-    ] + steps
+    run = re.compile("^python3 -m venv .*", re.MULTILINE)
+    return [*(run.sub("", block) for block in blocks(text, "sh")), *steps]
 
 
 def examples():
@@ -152,9 +151,8 @@ def identity(folder, authority):
     key, certificate = authority.issue(authority.ca, "probe.example")
     (folder / "probe.pem").write_bytes(authority.pem(certificate))
     kind = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    (folder / "probe.enc.key").write_bytes(
-        key.private_bytes(*kind, serialization.BestAvailableEncryption(b"pw"))
-    )
+    encrypted = key.private_bytes(*kind, serialization.BestAvailableEncryption(b"pw"))
+    (folder / "probe.enc.key").write_bytes(encrypted)
     (folder / "pw").write_text("pw\n")
 
 
@@ -231,10 +229,8 @@ def test_readme_stays_readable():
     """A guide for somebody in a hurry; what is looked up has papers of its own."""
     lines = README.splitlines()
     assert len(lines) <= 280 and max(map(len, lines)) <= 120
-    assert (
-        max(len(cell) for line in lines if line[:1] == "|" for cell in re.split(r" ?(?<!\\)\| ?", line))
-        <= 100
-    )
+    cells = (cell for line in lines if line[:1] == "|" for cell in re.split(r" ?(?<!\\)\| ?", line))
+    assert max(map(len, cells)) <= 100
     assert len(REFERENCE.splitlines()) <= 280
     assert all(word in README for word in ("air-gapped", "offline", "keep-alive", "rate", "throughput"))
 

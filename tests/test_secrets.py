@@ -381,9 +381,7 @@ sig%5B%5D to%6Ben pass%77ord%5B0%5D key[a][] app_key private-key subscription-ke
 OPEN = "id ids[] keys zip_code codes author sign design passenger bypass page".split()
 
 
-def test_parameters_of_a_url_that_are_credentials_are_masked_everywhere_and_sent_as_they_are(
-    call_tool, tmp_path
-):
+def test_parameters_that_are_credentials_are_masked_everywhere_and_sent_as_they_are(call_tool, tmp_path):
     query = "&".join(f"{name}={secret(str(number))}" for number, name in enumerate(PARAMETERS))
     query += "".join(f"&{name}=visible{number}" for number, name in enumerate(OPEN))
     fields = [

@@ -107,9 +107,8 @@ def test_the_system_may_demand_a_newer_version_but_of_k(authority, tmp_path, bas
         pytest.skip("needs a Python that tells what the system demands")
     with http_server(tls=limited(authority, "TLSv1_2")) as server:
         words = ["--metrics-only", *(options or ("--cacert", str(authority.file))), server.url()]
-        done = subprocess.run(
-            [python, "-B", str(TOOL), *words], capture_output=True, env=env, timeout=PATIENCE
-        )
+        run = [python, "-B", str(TOOL), *words]
+        done = subprocess.run(run, capture_output=True, env=env, timeout=PATIENCE)
     assert (done.returncode, b"error=tls" in done.stdout) == (code, code != 0), done.stderr
 
 
@@ -147,9 +146,7 @@ def test_the_server_is_told_the_name_of_the_url(authority):
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
-def test_the_environment_names_the_store_whose_place_cacert_takes(
-    run_tool, tls, authority, tmp_path, variable
-):
+def test_the_environment_names_a_store_and_cacert_wins(run_tool, tls, authority, tmp_path, variable):
     hashed = ["openssl", "x509", "-noout", "-hash", "-in", authority.file]
     env = {variable: str(authority.file)}
     if variable == "SSL_CERT_DIR":
@@ -182,10 +179,8 @@ def test_a_bundle_may_hold_many_certificates_and_words_between(tls, authority, t
 def test_a_bundle_without_a_certificate_that_can_be_read_is_a_usage_error(tls, tmp_path):
     (tmp_path / "bad").write_bytes(b"-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n")
     with http_server(tls=tls) as server:
-        check_usage_error(
-            here("--cacert", tmp_path / "bad", server.url()), "--cacert", "no legible certificate"
-        )
-        check_usage_error(here("--cacert", tmp_path / "none", server.url()), "--cacert", "no such file")
+        for name, said in (("bad", "no legible certificate"), ("none", "no such file")):
+            check_usage_error(here("--cacert", tmp_path / name, server.url()), "--cacert", said)
         env = {"SSL_CERT_FILE": "/does/not/exist"}
         check_usage_error(here(server.url(), env=env), "SSL_CERT_FILE", "no such file")
         assert server.accepted == 0

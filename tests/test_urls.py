@@ -33,12 +33,8 @@ URLS = {
 def test_a_url_is_normalised():
     for text, parts in URLS.items():
         assert tuple(tool.parse_url(text)) == parts
-    hosts = {
-        "http://a.test:80/": "a.test",
-        "http://a.test:443/": "a.test:443",
-        "https://a.test:443": "a.test",
-    }
-    assert [tool.parse_url(url).authority for url in hosts] == [*hosts.values()]
+    urls = ("http://a.test:80/", "http://a.test:443/", "https://a.test:443")
+    assert [tool.parse_url(url).authority for url in urls] == ["a.test", "a.test:443", "a.test"]
 
 
 URL = tool.parse_url("http://a.test/")
@@ -121,10 +117,7 @@ def test_no_proxy_covers_a_host_or_does_not():
         for value, url in rows.items():
             for name in ("no_proxy", "NO_PROXY"):
                 route = choose_route(tool.parse_url(url), None, {"all_proxy": "p", name: value})
-                assert route.source == source and (route.proxy is None) == (source == "NO_PROXY"), (
-                    value,
-                    url,
-                )
+                assert (route.source, route.proxy is None) == (source, source == "NO_PROXY"), (value, url)
 
 
 RFC_3986 = """
