@@ -2567,6 +2567,7 @@ class Log:
         self.disorder = 0  # segments that had come before their turn when the newest pause ended
         self.early = 0  # since when a later part of the answer is known to be here
         self.cpu_times: Mapping[str, tuple[int, int, int]] = {}  # by field of Evidence, and at the start
+        self.in_vain = 0  # ns that this thread waited for a CPU, only to find that nothing had come
         self.done: int | None = None  # the last byte of the body
         self.error: NetworkError | None = None
         self.stopped: int | None = None  # it failed; or all names were looked up, and nothing else was wanted
@@ -2599,7 +2600,8 @@ class Log:
         self.note_cpu(field)
 
     def note_cpu(self, field: str) -> None:
-        self.cpu_times = {**self.cpu_times, field: cpu_times()}
+        instant, had, waited = cpu_times()
+        self.cpu_times = {**self.cpu_times, field: (instant, had, waited - self.in_vain)}
 
     def starved(self, begun: str, ended: str, end: int) -> int:
         """Return for how long (us) a phase that ended at an instant waited for a CPU, from mark to mark."""
@@ -3544,9 +3546,13 @@ class SocketStream(Stream):
         if wanted != self._wanted:
             self._poller.register(self.socket, wanted)
             self._wanted = wanted
-        events: list[tuple[int, int]] = []
+        events = self.log.deadline.poll(self._poller)
+        waited = 0 if events else cpu_times()[2]
         while not events:
             events = self.log.deadline.poll(self._poller)
+            if not events:
+                before, waited = waited, cpu_times()[2]
+                self.log.in_vain += waited - before
         return events[0][1]
 
 

@@ -6,6 +6,7 @@ by what a kernel counts: test_account.py.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -239,6 +240,24 @@ def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path):
     check_document(json.loads(path.read_text(encoding="utf-8")))
     assert process.returncode == 0
     assert re.search(r"Cause [\d.]+ m?s: this process waited for a CPU, or computed", flat(out.decode()))
+
+
+@pytest.mark.needs("linux")
+def test_a_process_that_is_starved_while_nothing_came_yet_loses_nothing_by_that(start_tool):
+    """It looks ten times a second whether an answer is there: to be late for a look costs nothing."""
+    processor = {min(os.sched_getaffinity(0))}
+    busy = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {processor})\nwhile 1: pass"]
+    with http_server({"/": Reply(wait=2)}) as server, contextlib.ExitStack() as stack:
+        for _ in range(4):
+            other = subprocess.Popen(busy)
+            stack.callback(other.wait)
+            stack.callback(other.kill)
+        words = ("-s", "--json", "-", server.url())
+        process = start_tool(*words, preexec_fn=lambda: os.sched_setaffinity(0, processor))
+        out, _ = process.communicate(timeout=99)
+    step = json.loads(out)["steps"][0]
+    here = sum(share["ms"] for share in step["account"] if share["owner"] == "here")
+    assert here < 100 and step["timing"]["wait_ms"] > 1990, step["account"]
 
 
 # --- lookups --------------------------------------------------------------------------------------
