@@ -2838,7 +2838,7 @@ CODE_HINT = "Look at the server's log; --http1.1 tells whether HTTP/2 is at faul
 CUT_HINT = "The server cut this one answer short, and keeps the connection: look at its log."
 RESET_HINTS = {
     "HTTP_1_1_REQUIRED": "Ask over HTTP/1.1 with --http1.1.",
-    "REFUSED_STREAM": "The server did not process the request, most likely overloaded: try again.",
+    "REFUSED_STREAM": "It is overloaded, or what is behind it hung up: try again, and look at its log.",
     "NO_ERROR": "The server is closing its connections, for a restart perhaps: try again.",
 }
 INSECURE_HINT = "To see the timings all the same, use -k (on a trusted network only)."

@@ -228,7 +228,7 @@ ENDS = [
 
 CODES = {
     0: ("NO_ERROR", "for a restart"),
-    7: ("REFUSED_STREAM", "overloaded"),
+    7: ("REFUSED_STREAM", "or what is behind it hung up"),
     8: ("CANCEL", "the server's log"),
     13: ("HTTP_1_1_REQUIRED", "Ask over HTTP/1.1 with --http1.1"),
     14: ("error 14", "the server's log"),
