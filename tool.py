@@ -2859,7 +2859,7 @@ STUCK = {
 STUCK_HINTS = {
     "dns": "Check the name servers in /etc/resolv.conf; --resolve HOST:PORT:ADDR goes around them.",
     "connection": "Nothing came back: a firewall drops packets, the host is down, or the service is busy.",
-    "proxy": f"Look at the proxy's log; {RAISE_M}",
+    "proxy": f"Check that it is such a proxy, and look at its log; {RAISE_M}",
     "tls": "Connections are accepted there but no handshake: it is overloaded, or does not speak TLS.",
     "upload": f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}",
     "answer": f"The server is connected but does not answer: look at its load and log; {RAISE_M}",
@@ -3097,6 +3097,7 @@ def validity_error(failure: TlsFailure) -> tuple[str, str]:
                 where = "in the trust store (package ca-certificates, or the file of --cacert)"
                 message = f"a CA certificate {where} {when}: {foreign(certificate_name(each))}"
             elif each != failure.certificate:
+                where = "in the chain that the server sends"
                 message = f"a certificate further up the chain {when}: {foreign(certificate_name(each))}"
             message += f" ({field} {moment:{TO_THE_SECOND}})"
             break

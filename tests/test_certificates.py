@@ -127,7 +127,7 @@ def test_a_ca_out_of_its_time_is_named_and_whether_the_server_sent_it(authority)
     middle = authority.issue(authority.ca, "Middle CA", ca=True, days=(-90, -2))
     context = authority.showing(authority.issue(middle, sans=HERE), middle[1])
     step = rejected(authority, context, "a certificate further up the chain expired 2 days ago: CN Middle CA")
-    assert "on the server" in step["error"]["hint"]
+    assert "renew the certificate in the chain that the server sends" in step["error"]["hint"]
     assert [each["cn"] for each in step["network"]["cert_chain"]] == ["localhost", "Middle CA"]
     assert step["network"]["cert_days_left"] == 89, "the server's own is still good"
     root = authority.issue(None, "Old CA", ca=True, days=(-90, -2))
