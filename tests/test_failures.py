@@ -219,6 +219,21 @@ def test_an_answer_that_is_none_or_not_whole_is_explained(call_tool, case):
     assert failed.step["network"]["ip"] == "127.0.0.1"
 
 
+@pytest.mark.parametrize("then", ["close", "reset"])
+def test_what_hangs_up_late_does_not_speak_tls(call_tool, then):
+    """A balancer whose server is gone, or whose time-out is over. A server of TLS hangs up at once."""
+
+    def script(peer):
+        peer.read_request()
+        peer.wait(0.6)
+        if then == "reset":
+            peer.reset()
+
+    with scripted(script) as server:
+        hint = fail(call_tool, server.url()).hint
+    assert "look at its log" in hint and "TLS" not in hint
+
+
 @pytest.mark.parametrize(("then", "kind"), [("reset", "network"), ("hang", "timeout")])
 def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(call_tool, then, kind):
     def script(peer):
