@@ -2863,7 +2863,7 @@ STUCK_HINTS = {
     "tls": "Connections are accepted there but no handshake: it is overloaded, or does not speak TLS.",
     "upload": f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}",
     "answer": f"The server is connected but does not answer: look at its load and log; {RAISE_M}",
-    "body": f"A large body, a slow path or a stalled server: {RAISE_M}",
+    "body": f"A large answer, a slow path or a stalled server: {RAISE_M}",
 }
 
 

@@ -219,6 +219,18 @@ def test_an_answer_that_is_none_or_not_whole_is_explained(call_tool, case):
     assert failed.step["network"]["ip"] == "127.0.0.1"
 
 
+def test_a_header_that_comes_too_slowly_is_no_large_body(call_tool):
+    def script(peer):
+        peer.read_request()
+        peer.send("HTTP/1.1 200 OK\r\nServer: ")
+        peer.drip(b"x" * 100, 0.1)
+
+    with scripted(script) as server:
+        failed = fail(call_tool, *SOON, server.url())
+    says(failed.message, "not even its header is whole")
+    says(failed.hint, "^A large answer, a slow path or a stalled server")
+
+
 @pytest.mark.parametrize("then", ["close", "reset"])
 def test_what_hangs_up_late_does_not_speak_tls(call_tool, then):
     """A balancer whose server is gone, or whose time-out is over. A server of TLS hangs up at once."""

@@ -142,10 +142,10 @@ def test_a_body_that_does_not_end_is_explained_by_its_length(run_tool, length, c
     assert error["hint"] == told or (told == PROGRAM and PROGRAM in error["hint"])
 
 
-def test_what_has_no_length_and_still_flows_is_a_large_body(run_tool):
+def test_what_has_no_length_and_still_flows_is_a_large_answer(run_tool):
     with scripted(dripping("Content-Type: text/plain")) as server:
         hint = run_tool(*SOON, "--json", "-", server.url()).json()["steps"][0]["error"]["hint"]
-    assert "A large body" in hint and "only closing" not in hint
+    assert "A large answer" in hint and "only closing" not in hint
 
 
 @pytest.mark.needs("h2")
