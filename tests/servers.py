@@ -302,11 +302,13 @@ def scripted(
     port: int = 0,
     tls: ssl.SSLContext | None = None,
     tls_delay: float = 0.0,
+    segment: int | None = None,
 ) -> Iterator[Server]:
     """Serve every connection by `script(peer)`; the connection is closed when the script returns.
 
     An exception in the script, a failed assertion say, is raised again when the block ends. `host` may be the
-    path of a unix socket. `tls_delay` is slept before the handshake is answered.
+    path of a unix socket. `tls_delay` is slept before the handshake is answered. A client sends at most
+    `segment` bytes at once; else loopback lets it send 64 KB, and buffers MBs of what nobody reads.
     """
 
     def serve(peer: Peer) -> None:
@@ -318,6 +320,8 @@ def scripted(
         script(peer)
 
     server = Server(listener := listen(host, port), "http" if tls is None else "https")
+    if segment:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, segment)
     acceptor = _Acceptor(listener, server, serve)
     try:
         yield server

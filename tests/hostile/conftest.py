@@ -33,7 +33,7 @@ def play(run_tool: Any, call_tool: Any, request: pytest.FixtureRequest) -> Calla
             if "-k" not in case.options:
                 trust = ("--cacert", str(request.getfixturevalue("authority").file))
         script = talk(case.script) if isinstance(case.script, bytes) else case.script
-        with scripted(script, tls=tls) as server:
+        with scripted(script, tls=tls, segment=1400) as server:
             values = {"scheme": "http" if case.over == "http" else "https", "port": server.port}
             words = [case.url, "-m", str(case.max_time), "--json", "-", *case.style, *trust, *case.options]
             run = run_tool if case.apart else call_tool
