@@ -6022,7 +6022,8 @@ class Summary:
         codes = collections.Counter(step.status for step in steps if step.status)
         self.statuses = dict(sorted(codes.items()))  # steps of each status
         self.outcomes = [*map(str, self.statuses), *["ERROR"] * (self.failed > 0)]
-        frequent = collections.Counter(step.status for step in self.used).most_common(1)
+        # most_common(1) would import heapq, and there may be no descriptor left for that.
+        frequent = collections.Counter(step.status for step in self.used).most_common()[:1]
         self.usual_status = frequent[0][0] if frequent else None
         trips = [step.network.rtt_us for step in self.used if step.network.rtt_us is not None]
         sizes = sorted(step.body_bytes for step in self.used)
@@ -6453,7 +6454,9 @@ def upload_of(step: Step) -> tuple[int, str, str]:
         owners, why = "line", "the line, or this machine's way out"
     compares = "; --vs --http1.1 compares" if evidence.held_us else ""
     size, shown = min(evidence.request_bytes, size), min(step.timing.wait or 0, took)
-    text = f"sending {size_text(size)} took {length_text(shown)}: {rate_text(size, shown)}: {why}{compares}"
+    mbit = size * 8 / max(1, shown)
+    rate = f"{mbit:.1f} Mbit/s" if mbit >= 1 else f"{mbit * 1000:.0f} kbit/s"
+    text = f"sending {size_text(size)} took {length_text(shown)}: {rate}: {why}{compares}"
     return took, owners, text
 
 

@@ -375,9 +375,9 @@ server or a loss: the server, or what is behind it, took about 230 ms, or its an
 server within this machine: the server, or what is behind it, took about 230 ms
 server behind a proxy: the proxy (from https_proxy), the way behind it or the server took about 300 ms, or its
   answer was lost; -x '' goes without it
-upload: sending 293.0 KB took 660 ms: 443.9 KB/s: the program there reads no faster, or its window is small
+upload: sending 293.0 KB took 660 ms: 3.6 Mbit/s: the program there reads no faster, or its window is small
   (shut for 80.0 ms); or the line
-upload on a line: sending 293.0 KB took 660 ms: 443.9 KB/s: the line, or this machine's way out
+upload on a line: sending 293.0 KB took 660 ms: 3.6 Mbit/s: the line, or this machine's way out
 pauses: the server sent in pieces: 4.1 s of 4.5 s in 10 pauses, the longest 454 ms
 pauses but one: the server sent nothing for 450 ms, or what it sent was lost
 pauses but a short one: the server sent nothing for 150 ms

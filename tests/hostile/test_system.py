@@ -131,7 +131,7 @@ def test_the_lack_of_descriptors_is_named_before_anything_is_sent_later_it_is_th
     check_decent(outcome, [75])
     first, second = [parse_metrics(line) for line in outcome.out.splitlines()]
     assert (first["status"], second["error"]) == ("302", "network")
-    assert "step 2" in outcome.err and "Too many open files" in outcome.err
+    assert "Step 2" in outcome.err and "Too many open files" in outcome.err
 
 
 @pytest.mark.needs("h2")
