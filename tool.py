@@ -2939,11 +2939,6 @@ def not_http(line: bytes, secure: bool) -> NetworkError:
     return protocol_error(message, hint)
 
 
-def broken_http2(words: str) -> NetworkError:
-    """Say which rule a server broke, in this program's words or in h2's."""
-    return protocol_error(f"the server broke the rules of HTTP/2: {words}", HTTP2_HINT)
-
-
 def refusal_hint(response: Response, login: Any) -> str:
     """Say what to do about a proxy that refuses a request with a `login` for it, or without one."""
     logins = b", ".join(values_of(response.headers, "proxy-authenticate")).lower()
@@ -4569,7 +4564,8 @@ class Http2Connection(Reader):
         except MemoryError:
             raise
         except Exception as error:  # h2 and hpack fail in many ways on hostile input
-            raise broken_http2(foreign(library_words(error))) from None
+            message = f"the server broke the rules of HTTP/2: {foreign(library_words(error))}"
+            raise protocol_error(message, HTTP2_HINT) from None
         self._unsent += self.h2.data_to_send()
         if len(self._unsent) > MAX_UNSENT:
             raise protocol_error("the server does not read the answers to its HTTP/2 frames", HTTP2_HINT)

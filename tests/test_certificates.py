@@ -82,18 +82,18 @@ def test_an_expired_certificate_is_one_reason_though_each_run_has_another_time(c
 @pytest.mark.parametrize("own", [False, True], ids=["the CA's", "self-signed"])
 def test_a_server_s_default_is_no_certificate_to_trust(authority, own):
     """An address is no name that a server could choose by, whatever -H Host says: --resolve tells it one."""
-    leaf = authority.issue(None if own else authority.ca, "x", sans=HERE)
+    leaf = authority.issue(None if own else authority.ca, "x", sans=("a.test",))
     store = authority.store(authority.ca)
-    default = "the server has no certificate for 127.0.0.1: it answered with its default, for localhost"
+    default = "the server has no certificate for 127.0.0.1: it answered with its default, for a.test"
     with http_server(tls=authority.showing(leaf)) as server:
-        for header, host in (((), "NAME"), (("-H", "Host: localhost:81"), "localhost")):
+        for header, host in (((), "NAME"), (("-H", "Host: a.test:81"), "a.test")):
             step = failure(here(*header, server.url(host="127.0.0.1"), env=store), "tls", "tls")
             message, hint = step["error"]["message"], step["error"]["hint"]
             assert message == default + ("; besides, the certificate is self-signed" if own else "")
             assert "trust it" not in hint and "--cacert" not in hint
             url, mapping = re.search(r" (\S+) with --resolve (\S+)\. ", hint).groups()
             assert host in url
-            words = [text.replace("NAME", "localhost") for text in (mapping, url)]
+            words = [text.replace("NAME", "a.test") for text in (mapping, url)]
             only_step(here("--cacert", authority.file_of(leaf), "--resolve", *words))
 
 

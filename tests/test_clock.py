@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import sys
 import time
@@ -174,6 +175,18 @@ def test_ten_times_a_second_it_is_noted_that_parts_of_an_answer_are_here():
         log.connected = tool.Connected(1, now, None, None)
         log.look()
         assert bool(log.early) == early
+
+
+def test_what_came_in_time_counts_though_the_process_slept_since():
+    deadline, poller = tool.Deadline(), select.poll()
+    deadline.at = time.perf_counter_ns()
+    near, far = socket.socketpair()
+    with near, far:
+        poller.register(near, select.POLLIN)
+        with pytest.raises(tool.TimeIsOver):
+            deadline.poll(poller)
+        far.send(b"x")
+        assert deadline.poll(poller) == [(near.fileno(), select.POLLIN)]
 
 
 @pytest.mark.parametrize("call", range(1, 7))
