@@ -115,8 +115,9 @@ def test_a_name_server_that_nothing_listens_at_is_named_with_what_should(run_too
 
 def test_a_lookup_that_failed_says_that_the_search_list_was_asked_for(run_tool):
     with dns_server(ZONE) as names:
+        configured = f"{names.address}\nsearch c.test\nsearch a.test b.test"
         for name, listed in (("unknown", True), ("unknown.test", True), ("unknown.", False)):
-            failed = fail(run_tool, f"http://{name}/", resolver=f"{names.address}\nsearch a.test b.test")
+            failed = fail(run_tool, f"http://{name}/", resolver=configured)
             told = f" may have tried {name}.a.test, {name}.b.test too (search in /etc/resolv.conf)."
             assert failed.hint.endswith(told) == listed
             assert ((f"{name}.b.test", "A") in names.questions) == listed

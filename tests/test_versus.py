@@ -252,14 +252,15 @@ def test_secrets_of_the_base_go_to_no_other_origin(measure):
 
 def test_a_field_for_the_proxy_goes_to_it_whatever_the_origin_and_to_no_other(measure):
     with http_server() as proxy, http_server() as other:
-        base = ("--count", 1, "-H", f"Proxy-Authorization: {BASIC}", "-x", proxy.url(), proxy.url("/a"))
+        base = ("--count", 1, "-H", f"Proxy-Authorization: {BASIC}", proxy.url("/a"))
         own = f"-x {other.url()} -H 'Proxy-Authorization: own'"
         sides = [f"-x {other.url()}", own, f"-x '' {other.url('/d')}", "http://b.test/e"]
         warned = ["--versus 1: another proxy does not get Proxy-Authorization, unless these words repeat it"]
-        measure(*base, sides=sides, warned=warned)
+        measure(*base, "-x", proxy.url(), sides=sides, warned=warned)
+        measure(*base, sides=sides[:1], warned=warned)  # without a proxy it goes nowhere
     given = [each.values("proxy-authorization") for each in proxy.requests]
-    assert given == [[BASIC]] * 2
-    assert sorted(each.values("proxy-authorization") for each in other.requests) == [[], [], ["own"]]
+    assert given == [[BASIC], [BASIC], []]
+    assert sorted(each.values("proxy-authorization") for each in other.requests) == [[], [], [], ["own"]]
 
 
 # --- TLS ------------------------------------------------------------------------------------------
