@@ -56,18 +56,10 @@ def encrypted(tls):
         yield server
 
 
-BARS = (
-    (0, 100, 100, "██████████"),
-    (37, 50, 100, "    █████"),
-    (0, 1, 1000, "█"),
-    (998, 2, 1000, "         █"),
-    (26, 8, 100, "   █"),
-)
-
-
 def test_a_bar_stands_where_its_time_lies_and_has_a_cell_at_the_least():
-    for begin, length, end, drawn in BARS:
-        assert tool.Bar(begin, length, end, "").draw(10) == drawn
+    bars = {(0, 100, 100): 10 * "█", (37, 50, 100): "    █████", (26, 8, 100): "   █"}
+    bars.update({(0, 1, 1000): "█", (998, 2, 1000): "         █"})
+    assert {each: tool.Bar(*each, "").draw(10) for each in bars} == bars
 
 
 @pytest.mark.parametrize(("without", "env"), [((), {}), (("rich",), PALE)], ids=["rich", "plain ascii"])
@@ -132,6 +124,8 @@ def test_what_is_the_same_as_in_the_step_before_is_named_and_not_said_again(call
     for label in ("Address", "Protocol", "TLS", "Certificate"):
         assert len(fields_of(out, label)) == 1, label
     assert len(fields_of(out, "Response")) == 2
+    assert re.fullmatch(r"TLS 1\.[23], (TLS_|ECDHE-)\w+, verified with --cacert", fields_of(out, "TLS")[0])
+    assert re.match(r"CN localhost, expires in \d+ days \(20", fields_of(out, "Certificate")[0])
 
 
 def test_a_redirect_that_is_not_followed_says_how_to(call_tool, encrypted):

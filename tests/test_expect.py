@@ -101,11 +101,14 @@ def test_a_budget_that_is_not_judged_is_named_in_the_line_and_its_reason_on_stde
     """Of kept connections only runs on them count, and this server keeps none."""
     with http_server({"/": Reply(headers=[("Connection", "close")])}) as server:
         words = ["--reuse", "--count", "4", *QUICK, "--slo", "wait.max=9000,ttfb.median=9000", server.url()]
-        result, compact = call_tool("--metrics-only", *words), call_tool("--compact", *words)
+        result, compact, silent = (
+            call_tool(style, *words) for style in ("--metrics-only", "--compact", "-s")
+        )
     reason = "not judged, too few good answers on a kept connection"
     assert result.warned(f"ttfb.median: {reason}", f"wait.max: {reason}").code == 4
     assert result.out.endswith(" slo=fail slo_violations=ttfb.median,wait.max\n")
     assert f"wait.max: {reason}" in flat(compact.out) and compact.err == ""
+    assert silent.err == f"httphases: ttfb.median: {reason}\nhttphases: wait.max: {reason}\n"
 
 
 def test_where_no_answer_was_good_statistics_are_of_all_and_that_is_said(call_tool):

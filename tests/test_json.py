@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from conftest import has
 from inside import here, only_step
 from servers import Reply, http_server
@@ -20,8 +18,9 @@ def test_one_export_may_be_on_stdout_alone_and_the_report_is_on_stderr_then(run_
         result = run_tool("--json", place, server.url())
         assert (result.code, result.json()["summary"]["final_status"]) == (0, 200)
         assert "total" in result.err and "{" not in result.err
-    result = run_tool("--har", "-", "--json", path, server.url())
-    assert json.loads(result.out)["log"]["version"] == "1.2" and "total" in result.err
+    for option, begin in (("--har", '{\n  "log"'), ("--otlp", '{"resource'), ("--prometheus", "# HELP")):
+        result = run_tool(option, "-", "--json", path, server.url())
+        assert result.out.startswith(begin) and "total" in result.err
 
 
 def test_the_request_is_recorded_as_it_was_sent(server):

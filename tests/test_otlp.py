@@ -160,13 +160,6 @@ def test_each_run_of_a_series_is_a_line(traced, server):
     assert server.requests[0].values("traceparent") == ["00-1-2-01"], "one's own, without --propagate"
 
 
-def test_standard_output_has_it_alone(call_tool, server):
-    written = call_tool("--otlp", "-", server.url())
-    assert "Step 1: GET" in written.err
-    [line] = written.out.splitlines()
-    assert len(Trace(line).steps()) == 1
-
-
 def test_propagate_names_the_span_of_each_step_and_the_chain_spans_its_steps(traced, server):
     with http_server({"/": redirect(server.url("/b"))}) as first:
         [trace], document = traced("-L", "--propagate", first.url())

@@ -210,34 +210,20 @@ def test_each_address_has_series_of_its_own_and_one_that_fails_is_told_apart(mea
     assert durations["dns"] == 0
 
 
-@pytest.fixture
-def promtool(tmp_path):
-    """Give promtool, in a folder that has MONITORING.md's alert rules in `rules.yml`."""
-    program = shutil.which("promtool")
-    if not program:
-        pytest.skip("promtool is not installed")
-    text = (TOOL.parent / "tests" / "MONITORING.md").read_text()
-    [rules] = re.findall(r"```yaml\n(groups:\n.*?)```", text, re.DOTALL)
-    (tmp_path / "rules.yml").write_text(rules)
-    settings = {"capture_output": True, "text": True, "check": False, "cwd": tmp_path}
-
-    def run(*arguments, **more):
-        done = subprocess.run([program, *arguments], **settings, **more)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    return run
-
-
-def test_promtool_finds_nothing_to_say_against_it(promtool, call_tool, tmp_path, tls, authority):
-    path = tmp_path / "out.prom"
+def test_promtool_takes_the_metrics_and_the_alert_rules_that_are_recommended(
+    call_tool, tmp_path, tls, authority
+):
+    program = shutil.which("promtool") or pytest.skip("promtool is not installed")
+    path, rules = tmp_path / "out.prom", tmp_path / "rules.yml"
     with http_server(tls=tls) as secure:
         options = ["--count", "20", "--interval", "0", "--reuse", "--label", 'a "b"\\', "--slo", "total=9000"]
         assert call_tool(*options, "--cacert", authority.file, "--prometheus", path, secure.url()).code == 0
-    assert promtool("check", "metrics", input=path.read_text()) == ""
-
-
-def test_promtool_takes_the_alert_rules_that_are_recommended(promtool, tmp_path):
-    promtool("check", "rules", "rules.yml")
-    names = set(re.findall(r"httphases_\w+", (tmp_path / "rules.yml").read_text()))
+    text = (TOOL.parent / "tests" / "MONITORING.md").read_text()
+    [told] = re.findall(r"```yaml\n(groups:\n.*?)```", text, re.DOTALL)
+    rules.write_text(told)
+    for words, given in (("check metrics", path.read_text()), (f"check rules {rules}", None)):
+        settings = {"capture_output": True, "text": True, "check": False, "input": given}
+        done = subprocess.run([program, *words.split()], **settings)
+        assert done.returncode == 0 and not (given and done.stdout + done.stderr), done.stdout + done.stderr
+    names = set(re.findall(r"httphases_\w+", told))
     assert names <= STEP_FAMILIES | RUN_FAMILIES | families("cert_not_after_timestamp_seconds")

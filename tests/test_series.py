@@ -29,7 +29,6 @@ from checks import (
 from conftest import PATIENCE
 from inside import here, tool
 from paths import first
-from screens import cells, lines_of
 from servers import Failing, Holding, Reply, dns_server, every, http_server, redirect, refused_port, scripted
 
 SUMMARY_KEYS = [
@@ -108,20 +107,6 @@ def test_a_status_line_on_stderr_says_how_far_it_is_and_leaves_nothing(run_tool)
 # --- the waterfall --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("columns", "without"), [(60, ("rich",)), (120, ())])
-def test_the_report_of_a_series_fits_any_width(run_tool, columns, without):
-    replies = [Reply(wait=0.004)] * 7 + [Reply(503, wait=0.06)]
-    with http_server({"/": every(*replies)}) as server:
-        options = ["--count", "24", *QUICK, "--slo", "ttfb.p95=0.001,total=2000"]
-        result = run_tool(*options, server.url(), terminal="out", columns=columns, without=without)
-    result.warned("--slo ttfb.p95: the p95 of 24 runs is usually below the true p95")
-    lines = lines_of(result.out)
-    assert max(map(cells, lines)) <= columns
-    assert any(re.findall(r"\b(?!ms\b)[a-z]+\d*", line) == ["min", "median", "p95", "max"] for line in lines)
-    for phase in ("dns", "connect", "wait", "xfer", "ttfb", "total"):
-        assert any(re.match(rf"\W*{phase}\b.*[▁▂▃▄▅▆▇█]", line) for line in lines)
-
-
 def test_one_run_decides_the_code_and_the_worst_reason_wins(call_tool):
     base = ["--metrics-only", "--count", "3", *QUICK]
     with http_server({"/": every(Reply(), Reply(500), Reply(wait=0.1))}) as server:
@@ -171,14 +156,20 @@ def test_runs_that_hang_leave_no_threads_and_no_connections_behind(start_tool):
     assert min(files) < 24
 
 
-NO_COUNTS = ["0", "-1", "10001", "1_0", "", "1.5", "1e3", "٣", " 3", "9" * 5000]
-NO_INTERVALS = ["", "-1", "nan", "inf", "1_0", "1d", "٠", "0x0", "86401"]
+NO_NUMBERS = {
+    "--count": ["0", "-1", "10001", "1_0", "", "1.5", "1e3", "٣", " 3", "9" * 5000],
+    "--interval": ["", "-1", "nan", "inf", "1_0", "1d", "٠", "0x0", "86401"],
+    "--duration": ["", *"0 25h 86401 1d -1 5M ٥ m".split(), "5 m"],
+}
 
 
-def test_what_is_no_count_or_interval_is_refused(call_tool, server):
-    for option, values in (("--count", NO_COUNTS), ("--interval", NO_INTERVALS)):
+def test_what_is_no_count_interval_or_duration_is_refused(call_tool, server):
+    for option, values in NO_NUMBERS.items():
         for value in values:
-            check_usage_error(call_tool("--count=2", f"{option}={value}", server.url()), option)
+            check_usage_error(call_tool(f"{option}={value}", server.url()), f"{option}")
+    check_usage_error(call_tool("--duration", "1", "--count", "2", server.url()), "--count", "--duration")
+    long = call_tool("--duration", "24h", server.url())
+    check_usage_error(long, "86400 runs", "lower --duration, or raise --interval")
     assert server.accepted == 0
 
 

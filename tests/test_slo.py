@@ -110,13 +110,15 @@ def test_when_a_later_step_fails_the_last_good_one_is_judged_and_the_code_is_75(
     assert result.code == 75
 
 
-def test_when_every_step_fails_nothing_is_judged(call_tool, tmp_path):
-    path = tmp_path / "out.json"
+def test_when_every_step_fails_nothing_is_judged(call_tool):
     with scripted(sending("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")) as server:
-        result = call_tool("--slo", "total=0.001", "--json", path, server.url())
-    assert result.code == 75
-    assert not re.search(r"\bslo\b", result.out.lower())
-    assert "slo" not in result.json(path)["summary"]
+        for words in (
+            ("--slo", "total=0.001"),
+            ("--slo", "ttfb.max=9000,total=9000", "--count", 6, *QUICK),
+            ("--slo", "total=+5%", "--count", 6, "--vs", ""),
+        ):
+            result = call_tool(*words, "--json", "-", server.url())
+            assert result.code == 75 and "slo" not in result.json()["summary"] and "SLO" not in result.err
 
 
 # --- the panel ------------------------------------------------------------------------------------
@@ -187,13 +189,6 @@ def test_a_relative_budget_shows_what_it_comes_to_and_is_told_in_silence(call_to
     assert re.fullmatch(rf"httphases: {BULLET.pattern} at B\n", silent.err)
 
 
-def test_what_was_not_judged_is_said_in_silence_too(call_tool):
-    with http_server({"/": Reply(500)}) as server:
-        words = ("--count", "2", "--interval", "0", "--slo", "total.median=9000")
-        result = call_tool("-s", *words, server.url())
-    assert (result.code, result.err) == (4, "httphases: total.median: not judged, too few good answers\n")
-
-
 def test_a_budget_on_a_percentile_of_few_runs_is_warned_of(call_tool, server):
     words = ("--metrics-only", "--interval", 0, "--slo", "total.p90=90000", server.url())
     call_tool("--count", 28, *words).warned("total.p90: the p90 of 28 runs is usually below the true p90")
@@ -248,12 +243,3 @@ def test_what_failures_leave_too_few_of_is_not_judged(call_tool, failures, judge
     assert slo["not_judged"] == ([] if judged else ["total.p90"])
     assert slo["pass"] is judged
     assert summaries(result.err)[0]["slo"] == ("pass" if judged else "fail")
-
-
-def test_a_series_of_a_dead_host_is_not_judged(call_tool):
-    with refused_port() as port:
-        words = ("--json", "-", "--count", 6, "--interval", 0, f"http://127.0.0.1:{port}/")
-        plain = call_tool("--slo", "ttfb.max=9000,total=9000", *words)
-        relative = call_tool("--slo", "total=+5%", *words, "--vs", "")
-    for result in (plain, relative):
-        assert result.code == 75 and "slo" not in result.json()["summary"] and "SLO" not in result.err

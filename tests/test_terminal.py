@@ -14,7 +14,7 @@ from checks import flat, without_readings
 from conftest import PATIENCE, has
 from inside import tool
 from screens import SGR, TERMINAL, Screen, cells, lines_of
-from servers import Reply, http_server, redirect, scripted, sending
+from servers import Reply, every, http_server, redirect, scripted, sending
 
 STATUS = re.compile(r"\r([^\r\n\x1b]*)\x1b\[K")
 
@@ -25,10 +25,12 @@ def site():
     words = "\u6f22\u5b57 \u0434\u043b\u0438\u043d\u043d\u044b\u0439 e\u0301".encode().decode("latin-1")
     long = Reply(404, b"x" * 5000, [("Content-Type", "text/html; " + "charset-" * 30)], reason=words * 9)
     routes = {"/1": redirect("/2?" + "query=value&" * 20), "/2": redirect("/3"), "/3": long}
+    routes["/4"] = every(*[Reply(wait=0.004)] * 7, Reply(503, wait=0.06))
     with http_server(routes) as server:
         yield server
 
 
+SERIES = ["--count", "24", "--interval", "0", "--slo", "ttfb.p95=0.001,total=20000"]
 SLO = ["--slo", "dns=5000,connect=0.000001,tls=1,ttfb=0.001,wait=30000,total=0.00001"]
 
 
@@ -43,6 +45,15 @@ def test_no_line_of_a_report_is_wider_than_the_terminal(run_tool, site, columns,
     assert frames <= {min(columns, 120)} and max(widths) >= min(columns, 80) - 2, "the width is not used"
     said = flat(SGR.sub("", result.out))
     assert all(word in said for word in ("Redirect Chain Summary", "SLO: fail", "Violations:", "404")), said
+    series = run_tool(*SERIES, site.url("/4"), terminal="out", columns=columns, without=without)
+    series.warned("--slo ttfb.p95: the p95 of 24 runs is usually below the true p95")
+    lines = lines_of(series.out)
+    assert max(map(cells, lines)) <= columns
+    for row in (
+        "Phase.* min .* median .* p95 .* max",
+        *(f"{key} .*[▁▂▃▄▅▆▇█]" for key in tool.SUMMARY_KEYS[3:]),
+    ):
+        assert any(re.match(rf"\W*{row}", line) for line in lines), row
 
 
 def test_the_environment_decides_before_the_terminal_unless_it_says_no_width(run_tool, server):

@@ -131,12 +131,6 @@ def archive(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     return once_per_session(tmp_path_factory, "archive", build) / "httphases.pyz"
 
 
-@pytest.fixture(scope="session")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of tool.py in a folder that holds nothing else."""
-    return Path(shutil.copy(TOOL, tmp_path_factory.mktemp("alone")))
-
-
 def rewrite(archive: Path, target: Path, change: Callable[[str, bytes], bytes | None]) -> Path:
     """Copy an archive, each entry as `change(name, data)` gives it, without those it gives None for."""
     with zipfile.ZipFile(archive) as source, zipfile.ZipFile(target, "w") as copy:
@@ -148,11 +142,6 @@ def rewrite(archive: Path, target: Path, change: Callable[[str, bytes], bytes | 
 
 
 # --- running ------------------------------------------------------------------------------------------------
-
-
-def listing(*folders: Path) -> list[Path]:
-    """List everything below `folders`."""
-    return sorted(path for folder in folders for path in folder.rglob("*"))
 
 
 @pytest.fixture
@@ -179,14 +168,15 @@ def run(archive: Path, base_environment: dict[str, str], tmp_path: Path) -> Call
         own = {"HOME": folders["home"], "TMPDIR": folders["tmp"], "PYTHONPATH": None}
         variables = {**base_environment, **own, **(env or {})}
         variables.pop("PYTHONDONTWRITEBYTECODE")
-        before = listing(tmp_path, archive.parent)
+        before = [{*folder.rglob("*")} for folder in (tmp_path, archive.parent)]
         command = [*prefix, python, *flags, file, *arguments]
         present = {name: value for name, value in variables.items() if value is not None}
         settings: dict[str, Any] = {"env": present, "cwd": cwd or folders["cwd"], "timeout": PATIENCE}
         done = subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL, **settings)
         out, err = (data.decode("utf-8", "surrogateescape") for data in (done.stdout, done.stderr))
         assert not ACCIDENT.search(err), err
-        assert listing(tmp_path, archive.parent) == before, "something was written"
+        after = [{*folder.rglob("*")} for folder in (tmp_path, archive.parent)]
+        assert after == before, "something was written"
         return Result(tuple(map(str, command)), done.returncode, out, err, 0.0)
 
     return run_once
@@ -214,15 +204,17 @@ def check_refusal(result: Result, *words: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_file_alone_reports_in_every_style_on_each_python(version, run, alone, server, tls, authority):
-    run = functools.partial(run, python=python_or_skip(version), flags=("-I", "-S"), file=alone)
+def test_the_file_alone_reports_in_every_style_on_each_python(version, run, server, tls, authority):
+    """With -I and -S nothing else is seen."""
+    archived = run("--version").out
+    run = functools.partial(run, python=python_or_skip(version), flags=("-I", "-S"), file=TOOL)
     check_waterfall(run(server.url()))
     with http_server(tls=tls) as secure:
         trust = ("--cacert", authority.file, secure.url())
         check_metrics(run("--metrics-only", *trust))
         document = run("--json", "-", *trust)
     assert (document.code, document.json()["summary"]["final_status"]) == (0, 200)
-    assert run("--version").out == run("--version", file=TOOL).out != ""
+    assert run("--version").out == archived != ""
 
 
 @pytest.mark.parametrize("version", TOO_OLD)
@@ -288,22 +280,16 @@ def test_every_report_comes_out_of_what_is_in_the_archive(
         assert re.search(says, result.out + result.err, re.DOTALL), (options, result.out, result.err)
 
 
-@pytest.fixture
-def bom(archive: Path) -> dict[str, Any]:
-    """What the archive is made of, as the build says; skip where it was given without that."""
-    path = archive.with_name("httphases.cdx.json")
-    if not path.exists():
-        pytest.skip("beside this archive there is no bill of materials")
-    document: dict[str, Any] = json.loads(path.read_text("ascii"))
-    return document
-
-
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def test_the_bill_of_materials_is_valid_and_has_each_part_with_its_hash_and_licence(archive, bom, wheels):
+def test_the_bill_of_materials_is_valid_and_has_each_part_with_its_hash_and_licence(archive, wheels):
     """A part is a wheel, or the program; its licence lies beside it, and nothing else is in the archive."""
+    path = archive.with_name("httphases.cdx.json")
+    bom = (
+        json.loads(path.read_text("ascii")) if path.exists() else pytest.skip("it is not beside the archive")
+    )
     files = {sha256(path.read_bytes()): path.name.lower() for path in wheels.iterdir()}
     with zipfile.ZipFile(archive) as contents:
         files[sha256(contents.read("site-packages/httphases.py"))] = "httphases"
