@@ -1093,11 +1093,14 @@ def foreign(text: bytes | str) -> str:
 
 
 def without_markup(text: str) -> str:
-    """Return the text of a page of HTML or XML, without tags, scripts and styles."""
+    """Return the text of a page of HTML or XML, without tags, scripts, styles, a repeated title."""
     import html
 
     hidden = r"(?is)<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1[^>]*>|\Z)|<[a-z/!?][^>]*(?:>|\Z)"
-    return html.unescape(re.sub(hidden, " ", text))
+    before, end, after = text.partition("</title>")
+    shown = [html.unescape(re.sub(hidden, " ", part)) for part in (before, after)]
+    title, page = (" ".join(re.findall(r"\w+", part)) for part in shown)
+    return shown[1] if end and title in page else " ".join(shown)
 
 
 def status_words(response: Response) -> str:

@@ -152,6 +152,13 @@ def test_an_error_page_in_chunks_says_why_without_tags(call_tool):
         assert fields_of(call_tool(server.url()).out, "It says") == [NGINX_SAYS]
 
 
+def test_a_title_that_the_page_repeats_is_not_said_twice(call_tool):
+    head = b"<html><head><title>ERROR: The URL was not retrieved</title></head>"
+    squid = head + b"<body><h1>ERROR</h1><h2>The URL was not retrieved</h2>Access Denied.</body></html>"
+    assert says(call_tool, Reply(403, squid, [HTML])) == ["ERROR The URL was not retrieved Access Denied."]
+    assert says(call_tool, Reply(403, head, [HTML])) == ["ERROR: The URL was not retrieved"]
+
+
 def test_of_a_long_page_the_beginning_is_shown(call_tool):
     page = b'{"detail": "no \n\t such user"}' + b" word" * 100_000
     [shown] = says(call_tool, Reply(404, page, [JSON]))
