@@ -2472,6 +2472,22 @@ MANY = 1000  # parts of an answer that are passed over in no time
 LOOK_NS = 100_000_000  # ns from one look at what else there is to do to the next
 
 
+@cache
+def scheduler_file(thread: int) -> int:
+    """Open what Linux counts of a thread (sched-stats), once: to open it takes 10 us. Raises OSError."""
+    return os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
+
+
+def cpu_times() -> tuple[int, int, int]:
+    """Return the instant, and for how many ns this thread had a CPU, and waited for one; 0 if unknown."""
+    had = waited = 0
+    try:
+        had, waited, _ = map(int, os.pread(scheduler_file(threading.get_native_id()), 99, 0).split())
+    except (OSError, ValueError):
+        pass
+    return time.perf_counter_ns(), had, waited
+
+
 class Deadline:
     """When the time of -m is over for a run. Whatever waits asks `patience` for how long it may. What came in
     time counts, though this process slept since: each read has its time of arrival checked, what is sent the
@@ -2483,6 +2499,8 @@ class Deadline:
         self._look = look
         self._looked = time.perf_counter_ns()
         self._parts = 0
+        self.in_vain = 0  # ns that this thread waited for a CPU, only to find that nothing had come
+        self._waited: int | None = None  # ns that it had waited for one at the end of a wait for nothing
 
     def count(self) -> None:
         """Count a part of what has come: of chunks and frames of a byte one read may hold a second's work."""
@@ -2517,23 +2535,11 @@ class Deadline:
             if events:
                 return events
             raise
-        return poller.poll(math.ceil(longest))
-
-
-@cache
-def scheduler_file(thread: int) -> int:
-    """Open what Linux counts of a thread (sched-stats), once: to open it takes 10 us. Raises OSError."""
-    return os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
-
-
-def cpu_times() -> tuple[int, int, int]:
-    """Return the instant, and for how many ns this thread had a CPU, and waited for one; 0 if unknown."""
-    had = waited = 0
-    try:
-        had, waited, _ = map(int, os.pread(scheduler_file(threading.get_native_id()), 99, 0).split())
-    except (OSError, ValueError):
-        pass
-    return time.perf_counter_ns(), had, waited
+        events = poller.poll(math.ceil(longest))
+        before, self._waited = self._waited, None if events or longest == most else cpu_times()[2]
+        if before is not None and self._waited is not None:
+            self.in_vain += self._waited - before
+        return events
 
 
 class Log:
@@ -2570,7 +2576,6 @@ class Log:
         self.disorder = 0  # segments that had come before their turn when the newest pause ended
         self.early = 0  # since when a later part of the answer is known to be here
         self.cpu_times: Mapping[str, tuple[int, int, int]] = {}  # by field of Evidence, and at the start
-        self.in_vain = 0  # ns that this thread waited for a CPU, only to find that nothing had come
         self.done: int | None = None  # the last byte of the body
         self.error: NetworkError | None = None
         self.stopped: int | None = None  # it failed; or all names were looked up, and nothing else was wanted
@@ -2604,7 +2609,7 @@ class Log:
 
     def note_cpu(self, field: str) -> None:
         instant, had, waited = cpu_times()
-        self.cpu_times = {**self.cpu_times, field: (instant, had, waited - self.in_vain)}
+        self.cpu_times = {**self.cpu_times, field: (instant, had, waited - self.deadline.in_vain)}
 
     def starved(self, begun: str, ended: str, end: int) -> int:
         """Return for how long (us) a phase that ended at an instant waited for a CPU, from mark to mark."""
@@ -3545,13 +3550,9 @@ class SocketStream(Stream):
         if wanted != self._wanted:
             self._poller.register(self.socket, wanted)
             self._wanted = wanted
-        events = self.log.deadline.poll(self._poller)
-        waited = 0 if events else cpu_times()[2]
+        events: list[tuple[int, int]] = []
         while not events:
             events = self.log.deadline.poll(self._poller)
-            if not events:
-                before, waited = waited, cpu_times()[2]
-                self.log.in_vain += waited - before
         return events[0][1]
 
 

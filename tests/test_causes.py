@@ -242,22 +242,39 @@ def test_a_process_that_was_starved_of_cpu_says_so(start_tool, tmp_path):
     assert re.search(r"Cause [\d.]+ m?s: this process waited for a CPU, or computed", flat(out.decode()))
 
 
-@pytest.mark.needs("linux")
-def test_a_process_that_is_starved_while_nothing_came_yet_loses_nothing_by_that(start_tool):
-    """It looks ten times a second whether an answer is there: to be late for a look costs nothing."""
+def starved(start_tool, *words, **more):
+    """Run the tool on a processor that four others want; return its first step."""
     processor = {min(os.sched_getaffinity(0))}
     busy = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {processor})\nwhile 1: pass"]
-    with http_server({"/": Reply(wait=2)}) as server, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         for _ in range(4):
             other = subprocess.Popen(busy)
             stack.callback(other.wait)
             stack.callback(other.kill)
-        words = ("-s", "--json", "-", server.url())
-        process = start_tool(*words, preexec_fn=lambda: os.sched_setaffinity(0, processor))
-        out, _ = process.communicate(timeout=99)
-    step = json.loads(out)["steps"][0]
-    here = sum(share["ms"] for share in step["account"] if share["owner"] == "here")
-    assert here < 100 and step["timing"]["wait_ms"] > 1990, step["account"]
+        held = {"preexec_fn": lambda: os.sched_setaffinity(0, processor), **more}
+        out, _ = start_tool("-s", "--json", "-", *words, **held).communicate(timeout=99)
+    return json.loads(out)["steps"][0]
+
+
+def owed_here(step):
+    return sum(share["ms"] for share in step["account"] if share["owner"] == "here")
+
+
+@pytest.mark.needs("linux")
+def test_a_process_that_is_starved_while_nothing_came_yet_loses_nothing_by_that(start_tool):
+    """It looks ten times a second whether an answer is there: to be late for a look costs nothing."""
+    with http_server({"/": Reply(wait=2)}) as server:
+        step = starved(start_tool, server.url())
+    assert owed_here(step) < 50 and step["timing"]["wait_ms"] > 1990, step["account"]
+
+
+@on_a_path
+def test_a_process_that_is_starved_while_a_syn_is_lost_loses_nothing_by_that(start_tool, lab):
+    lab.start()
+    url = lab.http()
+    lab.way.change(rules=[Rule("up", "syn", times=2)])
+    step = starved(start_tool, url + "/", within=lab.way.near)
+    assert owed_here(step) < 50 and step["timing"]["connect_ms"] > 1990, step["account"]
 
 
 # --- lookups --------------------------------------------------------------------------------------
