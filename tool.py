@@ -1187,13 +1187,11 @@ UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
 
 def parse_number(text: str, zero: bool = False, unit: str = "") -> float:
-    """Read a positive finite decimal, with `zero` also 0; raises ValueError. Given a `unit`, the value is in
-    it, and the text may end with any of UNITS. float() would take 1_000, nan and wide digits too.
-    """
+    """Read a positive finite decimal, with `zero` also 0, in `unit` or as it says; raises ValueError."""
     written = next((each for each in UNITS if unit and text.endswith(each)), unit)
     digits = text.removesuffix(written)
     try:
-        if not set(digits) <= set("0123456789.eE+-"):
+        if not set(digits) <= set("0123456789.eE+-"):  # float() takes 1_000, nan and wide digits too
             raise ValueError
         value = float(digits)
         if written != unit:
@@ -1272,9 +1270,8 @@ INTERVAL_RISK = 20  # the median lies outside its interval in one of so many cas
 
 
 def needed_values(rivals: int) -> int:
-    """Return how many values an interval needs: all n lie on one side of the median in 2 of 2 ** n cases. Of
-    so many `rivals`, each compared with the same side, any may miss in one of INTERVAL_RISK cases.
-    """
+    """Return how many values an interval needs: any of `rivals` is to miss in one of INTERVAL_RISK."""
+    # All n lie on one side of the median in 2 of 2 ** n cases.
     return (2 * INTERVAL_RISK * rivals - 1).bit_length()
 
 
@@ -2333,10 +2330,8 @@ def show_side(words: str, own: SimpleNamespace) -> str:
 
 
 def choose_side(args: SimpleNamespace, own: SimpleNamespace, base: Options) -> Options:
-    """Return the options of a side, with warnings that the base has not; raises UsageError.
-
-    Credentials of the base that the words do not repeat do not go to another origin, as after a redirect (RFC
-    9110 section 15.4), nor Proxy-Authorization to another proxy.
+    """Return the options of a side, with warnings that the base has not; raises UsageError. Credentials of
+    the base go to no other origin, as after a redirect, and Proxy-Authorization to no other proxy.
     """
     # What a side gives replaces what the base gives; its --resolve is added, and its -4 replaces -6 too.
     given = {name: value for name, value in vars(own).items() if value not in (None, False, [])}

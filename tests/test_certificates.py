@@ -49,8 +49,8 @@ LEAVES = {  # how a leaf is made -> what the message says, and what the hint doe
     ),
     "many names": ({"sans": tuple(f"n{n}.test" for n in range(200))}, "n0.test, .*n4.test, …$", ""),
     "a common name alone": (
-        {"sans": ()},
-        "has localhost as its common name alone, which does not count for localhost",
+        {"sans": (), "common_name": "Localhost"},
+        "has Localhost as its common name alone, which does not count for localhost",
         "Give the server a certificate with localhost in its subjectAltName",
     ),
     "an address as a name": (
