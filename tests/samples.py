@@ -64,7 +64,7 @@ def drawn(
     for place, step in enumerate(steps):
         headers = tuple((name, value.encode()) for name, value in (fields[place] if fields else ()))
         steps[place] = step._replace(
-            started_at=NOW + datetime.timedelta(seconds=interval * place),
+            started_at=NOW + datetime.timedelta(seconds=interval * (place + 1)),
             response=step.response._replace(headers=headers),
             findings=(wait,) if place in starved else (),
         )

@@ -122,10 +122,7 @@ def test_a_chain_has_an_entry_for_every_step(call_tool, tmp_path):
     assert [entry["response"]["status"] for entry in entries] == [302, 301, 204]
     assert [entry["response"]["redirectURL"] for entry in entries] == ["/2", "/3", ""]
     [page] = json.loads((tmp_path / "out.har").read_text("utf-8"))["log"]["pages"]
-    starts = [parse_instant(entry["startedDateTime"]) for entry in entries]
-    between = (starts[-1] - starts[0]).total_seconds() * 1000
-    assert page["pageTimings"]["onLoad"] >= between + entries[-1]["time"] - 1  # starts are in whole ms
-    assert page["pageTimings"]["onLoad"] >= sum(entry["time"] for entry in entries) - 0.001
+    assert page["pageTimings"]["onLoad"] > sum(entry["time"] for entry in entries)
 
 
 def test_a_failed_exchange_has_status_0_and_its_times(call_tool, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from checks import PHASES
 from conftest import TOOL
-from servers import Reply, http_server, redirect, refused_port, scripted, sending
+from servers import Reply, every, http_server, redirect, refused_port, scripted, sending
 
 parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not installed")
 
@@ -153,6 +153,14 @@ def test_of_an_answer_that_was_cut_the_status_and_the_kind_of_failure_are_told(m
     assert set(metrics.durations(step="2")) == {"dns", "connect", "wait"}, "xfer has no end"
     assert metrics.value("request_elapsed_seconds", step="1") > 0
     assert metrics.value("elapsed_seconds") is None
+
+
+def test_of_a_step_that_the_last_run_did_not_come_to_nothing_of_the_last_run_is_told(measured):
+    with http_server({"/": every(redirect("/b"), Reply()), "/b": Reply()}) as server:
+        metrics, _ = measured("-L", "--count", "2", "--interval", "0", server.url())
+    for name in ("tcp_retransmits", "response_body_size_bytes"):
+        assert (metrics.value(name, step="1") is None, metrics.value(name, step="2")) == (False, None)
+    assert metrics.value("request_elapsed_seconds", step="2") > 0
 
 
 def test_quotes_backslashes_and_line_breaks_of_a_label_come_back_as_they_were_given(measured, server):

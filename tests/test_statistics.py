@@ -100,12 +100,8 @@ def test_a_difference_has_three_digits_and_is_never_rounded_to_nothing():
 
 def made(values, traits=(), status=200):
     """Make the steps of a series; `traits` has the header fields of each."""
-    samples = [sample(run, total, status=status) for run, total in enumerate(values, 1)]
-    for place, each in enumerate(traits):
-        fields = tuple((name, value.encode()) for name, value in each.items())
-        response = samples[place].response._replace(headers=fields)
-        samples[place] = samples[place]._replace(response=response)
-    return samples
+    steps = drawn([us / 1000 for us in values], [[*each.items()] for each in traits])
+    return [step._replace(response=step.response._replace(status=status)) for step in steps]
 
 
 BY_CLOCK = [20_000] * 12 + [90_000] + [20_000] * 13 + [90_000]
@@ -198,6 +194,7 @@ def test_it_is_told_when_slow_runs_came():
         ([20_000] * 8 + [90_000] * 6, f"from run 9, {minute}09, on"),
         ([20_000, 20_000, 90_000] * 8, "every 3 runs, 3.0 s apart"),
         ([90_000, *[20_000] * 12, *[90_000] * 3, *[20_000] * 4], ""),
+        ([*[20_000] * 3, 90_000, 20_000, 90_000] * 4 + [90_000] * 14, ""),  # a third was slow before, too
     ):
         [slow] = tool.Summary(made(values)).slow
         assert tool.when_text(slow.runs, slow.pattern, "run").partition(" (")[0] == when
