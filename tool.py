@@ -7278,30 +7278,25 @@ def step_document(step: Step) -> dict[str, Any]:
     }
 
 
-def violation_document(judgement: Judgement) -> dict[str, Any]:
-    return {
-        "key": judgement.key,
-        "threshold_ms": judgement.threshold,
-        "actual_ms": judgement.actual,
-        "delta_ms": judgement.excess,
-        "run_number": judgement.run,
-        **variant_fields(judgement.variant),
-        **({"baseline_ms": judgement.baseline} if judgement.allowance else {}),
-    }
-
-
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
+    violations = []
+    for each in verdict.violations:
+        fields: dict[str, Any] = {"key": each.key, "threshold_ms": each.threshold, "actual_ms": each.actual}
+        fields.update(delta_ms=each.excess, run_number=each.run, **variant_fields(each.variant))
+        if each.allowance:
+            fields["baseline_ms"] = each.baseline
+        violations.append(fields)
     document = {
         "pass": verdict.passed,
         "thresholds_ms": {key: each.threshold for key, each in verdict.thresholds.items()},
-        "violations": list(map(violation_document, verdict.violations)),
+        "violations": violations,
         "not_judged": verdict.keys(NOT_JUDGED),
         "undecided": verdict.keys(UNDECIDED),
     }
     end = verdict.certificate
     if end:
-        days = {"threshold_days": end.threshold, "actual_days": end.actual}
-        document["certificate"] = {**days, "pass": end.outcome == "kept"}
+        kept = end.outcome == "kept"
+        document["certificate"] = {"threshold_days": end.threshold, "actual_days": end.actual, "pass": kept}
     return document
 
 
@@ -8723,7 +8718,7 @@ def has_rich() -> bool:
         return False
     try:
         found: list[str] = optional("rich.cells").chop_cells("a\u5b57", 2)
-    except ImportError:  # there is no table of the version that UNICODE_VERSION names
+    except ImportError:  # the archive has no table of the version that UNICODE_VERSION names
         return False
     return found == ["a", "\u5b57"]
 

@@ -17,7 +17,7 @@ from conftest import PATIENCE
 from inside import tool
 from samples import sample
 from screens import SGR
-from servers import Reply, free_port, http_server
+from servers import Reply, every, free_port, http_server
 
 # --- what is an event, and what is not ------------------------------------------------------------
 
@@ -174,17 +174,21 @@ def test_every_style_tells_a_change_once(run_tool, style, terminal, told):
     assert [len(re.findall(change, text, re.M)) for text in (live, report, result.err)] == told
 
 
-@pytest.mark.parametrize(
-    ("statuses", "shown", "more"), [([503], range(2, 8), 53), (range(500, 530), range(2, 22), 39)]
-)
-def test_a_report_that_is_no_terminal_s_has_the_first_twenty_changes(call_tool, statuses, shown, more):
-    """Of two servers that take turns three each way: they would take the place of all others."""
-    bad = itertools.cycle(statuses)
-    with http_server({"/": lambda request: Reply(next(turn))}) as server:
-        turn = itertools.chain.from_iterable((200, next(bad)) for _ in range(30))
+def test_a_report_that_is_no_terminal_s_has_the_first_twenty_changes_three_of_a_kind(call_tool):
+    """Two servers that take turns would take the place of all others; each side has its own."""
+    with http_server({"/": every(Reply(), Reply(503))}) as server:
         told = flat(call_tool("--count", 60, "--interval", 0, server.url()).out)
     changes = re.findall(rf"{TIME} run (\d+): \d+ -> \d+ \(", told)
-    assert [int(run) for run in changes] == [*shown] and f" and {more} more " in told
+    assert [int(run) for run in changes] == [*range(2, 8)] and " and 53 more " in told
+    report = tool.Report(tool.parse_options(["http://a.test/"], {}))
+    changes = [*[200] * 8, *range(201, 231)]
+    report.events = [
+        tool.SeriesEvent(START, run, "status", f"{was} -> 500 (", "AB"[run % 2])
+        for run, was in enumerate(changes, 1)
+    ]
+    *rows, more = [text for _, text in tool.change_rows(report)]
+    assert [re.search(r"run (\d+)", row)[1] for row in rows] == [*"123456", *map(str, range(9, 23))]
+    assert more == "and 18 more"
 
 
 def test_of_several_addresses_events_stand_in_place_of_lines_and_name_them(run_tool, tmp_path):
