@@ -3904,7 +3904,9 @@ class TlsContexts:
     def get(self, identity: Identity | None, protocols: Sequence[str]) -> ssl.SSLContext:
         """Return a context that offers these protocols (ALPN); raises UsageError, also when it is late."""
         self.start(identity)
-        maker, seconds = self._makers[identity], max(self._options.max_time, START_PATIENCE)
+        maker, seconds = self._makers[identity], self._options.max_time
+        if not (identity or self._options.environ.get("SSL_CERT_FILE")):
+            seconds = max(seconds, START_PATIENCE)
         maker.wait(seconds)
         if not maker.done:
             files = "--cert, --key and SSL_CERT_FILE"
