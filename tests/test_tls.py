@@ -75,6 +75,16 @@ def test_a_server_from_before_rfc_5746_is_refused_and_k_allows_it():
     assert "legacy" not in refused(server_hello, "-k")["message"], "goes on, until there is nothing more"
 
 
+TLS_1_3 = "ssl_conf=b\n[b]\nsystem_default=c\n[c]\nMinProtocol = TLSv1.3"
+
+
+def test_an_openssl_that_has_nothing_to_offer_is_a_failed_step(run_tool, tls, tmp_path):
+    env = openssl_set_to(tmp_path, f"{TLS_1_3}\nCiphersuites =")
+    with http_server(tls=tls) as server:
+        error = failure(run_tool("--json", "-", server.url(), env=env), "tls", "tls")["error"]
+    assert error["message"] == "TLS failed: no ciphers available" and "OpenSSL" in error["hint"]
+
+
 WITHOUT_TLS = {
     "without the default provider": "providers=p\n[p]\nlegacy=l\n[l]\nactivate=1",
     "FIPS without its module": "alg_section=q\n[q]\ndefault_properties=fips=yes",
@@ -96,8 +106,7 @@ def test_an_openssl_that_cannot_set_up_tls_is_told_with_its_configuration(run_to
 
 @pytest.mark.parametrize(("options", "code"), [((), 75), (("-k",), 0)])
 def test_the_system_may_demand_a_newer_version_but_of_k(authority, tmp_path, base_environment, options, code):
-    demanding = "ssl_conf=b\n[b]\nsystem_default=c\n[c]\nMinProtocol = TLSv1.3"
-    env = {**base_environment, **openssl_set_to(tmp_path, demanding)}
+    env = {**base_environment, **openssl_set_to(tmp_path, TLS_1_3)}
     asking = "import ssl; print(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).minimum_version.name)"
     for python in (sys.executable, "/usr/bin/python3"):
         with contextlib.suppress(OSError):
@@ -179,7 +188,11 @@ def test_a_bundle_may_hold_many_certificates_and_words_between(tls, authority, t
 def test_a_bundle_without_a_certificate_that_can_be_read_is_a_usage_error(tls, tmp_path):
     (tmp_path / "bad").write_bytes(b"-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n")
     with http_server(tls=tls) as server:
-        for name, said in (("bad", "no legible certificate"), ("none", "no such file")):
+        for name, said in (
+            ("bad", "no legible"),
+            ("none", "no such file"),
+            ("/dev/null", "holds no certificate"),
+        ):
             check_usage_error(here("--cacert", tmp_path / name, server.url()), "--cacert", said)
         env = {"SSL_CERT_FILE": "/does/not/exist"}
         check_usage_error(here(server.url(), env=env), "SSL_CERT_FILE", "no such file")
