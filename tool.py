@@ -2560,6 +2560,7 @@ class Log:
         self.tls: TlsStream | None = None  # to the target
         self.exchange: Exchange | None = None
         self.sent: int | None = None  # the kernel has taken the last byte of the request
+        self.held: list[int] = []  # when a window of HTTP/2 was used up, and widened, in turn
         self.interim: tuple[int, ...] = ()  # the status codes of 1xx responses
         self.notes: tuple[str, ...] = ()  # of the step
         self.first_byte: int | None = None  # of the final response
@@ -3510,7 +3511,9 @@ class SocketStream(Stream):
 
     def send_until_readable(self) -> None:
         """Send what `source` offers, until something can be read or there is nothing to send for now."""
-        self.push()  # a piece before looking: an upload goes on even while the server keeps talking
+        if not self._refill():
+            return
+        self._send()  # a piece before looking: an upload goes on even while the server keeps talking
         while self._refill():
             self.log.deadline.patience()
             if self.wait(select.POLLIN | select.POLLOUT) != select.POLLOUT:
@@ -4158,10 +4161,7 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
             read_headers(reader, log)
             return
         count_body(reader, length, log)
-        ending = reader.exactly(1)
-        if ending == b"\r":
-            ending = reader.exactly(1)
-        if ending != b"\n":
+        if reader.line(65536):
             raise protocol_error("a chunk is longer than its size says")
 
 
@@ -4280,13 +4280,6 @@ class Exchange(Stage):
         self.headers = headers_to_send(setup.request, setup.route)  # those that go out
         self.proxy = setup.route.forwarder(setup.request.url)
         self.reader = reader or Reader()
-        # How long (ns) used-up windows have held the body back, and since when one does so again, else 0.
-        self._held = 0, 0
-
-    def held_ns(self, until: int) -> int:
-        """Return for how long until an instant, or the answer, a window of HTTP/2 held the body back."""
-        spent, since = self._held
-        return spent + (max(0, until - since) if since else 0)
 
     def reuse_obstacle(self) -> str | None:
         """Say why the connection takes no other request after this one, None when it does."""
@@ -4677,9 +4670,8 @@ class Http2Exchange(Exchange):
         """Give h2 up to UPLOAD_PIECE bytes of the body, in frames no larger than the other side takes."""
         h2 = self.reader.h2
         left = min(len(self._body), UPLOAD_PIECE, h2.local_flow_control_window(self._stream))
-        if self.log.response is None and bool(self._held[1]) != (left <= 0):  # just used up, or widened
-            now = time.perf_counter_ns()
-            self._held = self.held_ns(now), now if left <= 0 else 0
+        if self.log.response is None and len(self.log.held) % 2 != (left <= 0):
+            self.log.held.append(time.perf_counter_ns())
         while left > 0:
             size = min(left, h2.max_outbound_frame_size)
             chunk, self._body = self._body[:size], self._body[size:]
@@ -4768,7 +4760,6 @@ class Http2Exchange(Exchange):
             raise protocol_error(f"the response has more than {MAX_HEADER_LINES} header lines")
         self.log.response = Response(status, "", "HTTP/2", headers)
         self.log.length = content_length(headers) if has_body(self.request.method, status) else 0
-        self._held = self.held_ns(self._headers_began), 0
         self.log.in_bulk = True
         if status >= 300 and self._body:  # the rest of the request is not wanted
             self._body, self._given_up = self._body[:0], True
@@ -5488,6 +5479,7 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
     last = counters.get("answered") or ended
     taken = (last and last.since(at_start, "acknowledged")) or math.inf  # 0: no kernel tells
     until = history.first_byte or history.stopped or 0
+    held = [*history.held, until]  # the last time may have no end of its own
     is_probed = ended and ended.quiet_us >= PROBED_US and ended.busy_us is not None
     return Evidence(
         **counters,
@@ -5497,7 +5489,7 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
         starved=starved_by_phase(history),
         early_us=max(0, until - history.early) // 1000 if history.early else 0,
         pauses=pauses_of(history, ended, timing.xfer or 0),
-        held_us=exchange.held_ns(history.stopped or 0) // 1000 if exchange else 0,
+        held_us=sum(max(0, end - begin) for begin, end in zip(held[::2], held[1::2])) // 1000,
         is_alive=ended.heard_us < PROBED_US if ended and is_probed else None,
         resolver=resolver,
         canonical_name=history.canonical_name,

@@ -207,15 +207,20 @@ Script = Callable[[Peer], None]
 
 
 class Server:
-    """A listening server: where it is and what has happened to it."""
+    """A listening server: where it is, what has happened to it, and its threads: one for each connection."""
 
-    def __init__(self, listener: socket.socket, scheme: str) -> None:
+    def __init__(self, listener: socket.socket, scheme: str, serve: Script) -> None:
         name = listener.getsockname()
         self.host, self.port = (name, 0) if isinstance(name, str) else name[:2]
         self.scheme = scheme
         self.requests: list[Request] = []
         self.accepted = 0
         self.script_errors: list[BaseException] = []
+        self._listener, self._serve = listener, serve
+        self._stopped = threading.Event()
+        self._peers: list[Peer] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
 
     def url(self, path: str = "/", host: str | None = None) -> str:
         """The URL of `path` here; `host` is the name to use in place of the address."""
@@ -226,59 +231,42 @@ class Server:
         """Host and port, as in a Host header field."""
         return f"{bracketed(self.host)}:{self.port}"
 
-
-class _Acceptor:
-    """The threads behind a Server: one that accepts, one for each connection."""
-
-    def __init__(self, listener: socket.socket, server: Server, serve: Script) -> None:
-        self.listener, self.server, self.serve = listener, server, serve
-        self.stopped = threading.Event()
-        self.peers: list[Peer] = []
-        self.threads: list[threading.Thread] = []
-        self.wake_read, self.wake_write = os.pipe()
-        self.acceptor = threading.Thread(target=self.accept, daemon=True)
-        self.acceptor.start()
-
-    def accept(self) -> None:
+    def _accept(self) -> None:
         go_first()
-        while not self.stopped.is_set():
-            ready, _, _ = select.select([self.listener, self.wake_read], [], [])
-            if self.listener not in ready or self.stopped.is_set():
-                continue
-            sock, _ = self.listener.accept()
-            if sock.family != socket.AF_UNIX:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer = Peer(sock, self.server.accepted, self.stopped)
-            self.server.accepted += 1
-            thread = threading.Thread(target=self.converse, args=(peer,), daemon=True)
-            self.peers.append(peer)
-            self.threads.append(thread)
-            thread.start()
+        with contextlib.suppress(OSError):  # the listener was shut down
+            while True:
+                sock, _ = self._listener.accept()
+                if sock.family != socket.AF_UNIX:
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                peer = Peer(sock, self.accepted, self._stopped)
+                self.accepted += 1
+                self._peers.append(peer)
+                self._threads.append(threading.Thread(target=self._converse, args=(peer,), daemon=True))
+                self._threads[-1].start()
 
-    def converse(self, peer: Peer) -> None:
+    def _converse(self, peer: Peer) -> None:
         try:
-            self.serve(peer)
+            self._serve(peer)
         except OSError:
             pass  # the client has gone away, or the test is over
         except BaseException as error:  # raised again when the block ends
-            self.server.script_errors.append(error)
+            self.script_errors.append(error)
         finally:
             peer.sock.close()
 
     def close(self) -> None:
-        self.stopped.set()
-        os.write(self.wake_write, b".")
-        self.acceptor.join(PATIENCE)
-        self.listener.close()
-        for peer in self.peers:
+        """End all conversations."""
+        self._stopped.set()
+        self._listener.shutdown(socket.SHUT_RD)  # which wakes up whoever accepts
+        self._threads[0].join(PATIENCE)
+        self._listener.close()
+        for peer in self._peers:
             with contextlib.suppress(OSError):
                 # Not SSLSocket's own, which takes TLS away from under a script that is still at it.
                 socket.socket.shutdown(peer.sock, socket.SHUT_RDWR)
-        for thread in self.threads:
+        for thread in self._threads:
             thread.join(PATIENCE)
             assert not thread.is_alive(), "a server's script did not end"
-        os.close(self.wake_read)
-        os.close(self.wake_write)
 
 
 def fill_queue(listener: socket.socket, held: contextlib.ExitStack) -> None:
@@ -319,14 +307,14 @@ def scripted(
             peer.secure(tls)
         script(peer)
 
-    server = Server(listener := listen(host, port), "http" if tls is None else "https")
+    listener = listen(host, port)
     if segment:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, segment)
-    acceptor = _Acceptor(listener, server, serve)
+    server = Server(listener, "http" if tls is None else "https", serve)
     try:
         yield server
     finally:
-        acceptor.close()
+        server.close()
     if server.script_errors:
         raise server.script_errors[0]
 

@@ -195,17 +195,18 @@ def test_an_answer_that_came_before_a_reset_is_said_first(call_tool, tmp_path):
     ("road", "target"), [("http", "http"), ("http", "https"), ("socks5", "http"), ("direct", "http")]
 )
 def test_a_given_proxy_authorization_goes_to_a_proxy_alone(authority, tls, road, target):
-    """Direct, in a tunnel and through SOCKS there is nobody whom it is for."""
+    """Direct, in a tunnel and through SOCKS there is nobody whom it is for. It goes in place of a login."""
     words, asked = ["--cacert", authority.file, "-H", "proxy-authorization: Basic given"], []
     with http_server(tls=tls if target == "https" else None) as server, contextlib.ExitStack() as held:
         if road != "direct":
             proxy, asked = held.enter_context(relay_proxy(road, server))
-            words += ["-x", proxy]
+            words += ["-x", proxy.replace("http://", "http://user:pw@")]
         only_step(here(*words, server.url()))
         [request] = server.requests
     if road == "http":
         [head] = asked
-        assert head.lower().count(b"proxy-authorization: basic given\r\n") == 1
+        assert head.lower().count(b"\r\nproxy-authorization: ") == 1
+        assert b"\r\nproxy-authorization: basic given\r\n" in head.lower()
     if (road, target) != ("http", "http"):
         assert request.values("Proxy-Authorization") == []
 

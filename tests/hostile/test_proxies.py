@@ -29,6 +29,7 @@ CONNECT = (
             b"\x1b[2J\x07",
             b"\x15\x03\x03\x00\x02\x02\x28",
             b"HTTP/1.1 101 Switching",
+            b"HTTP/1.1 302 Found\r\nLocation: http://login.test/",
             b"HTTP/1.1 403 " + b"y" * 100_000,
             b"HTTP/1.1 407 dXNlcjpwcjB4eS1wYXNzdzByZA== " + PASSWORD.encode(),
             b"HTTP/1.1 999 \x1b[31m[red]no\x9b",
