@@ -5209,8 +5209,6 @@ class Way:
             return gone
         # What holds for the connection, not for that request alone.
         self._log.kept, self._log.connected, self._log.tls = True, before.connected, before.tls
-        for hop in self._hops:
-            hop.log = self._log
         set_option(before.connected.socket, socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._log.keep_counters("connected")
         return None
