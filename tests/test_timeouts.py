@@ -136,8 +136,10 @@ NO_LENGTH = "Without Content-Length or chunks only closing the connection ends i
 def test_a_body_that_does_not_end_is_explained_by_its_length(run_tool, length, count, came, told):
     """On loopback, where packets have any size and the answer may be there before the kernel is asked."""
     with scripted(beginning(length, count)) as server:
-        error = run_tool(*SOON, "--json", "-", server.url()).json()["steps"][0]["error"]
-    assert error["phase"] == "xfer" and error["message"].endswith(came)
+        [step] = run_tool(*SOON, "--json", "-", server.url()).json()["steps"]
+    error, last = step["error"], step["account"][-1]
+    assert error["phase"] == last["phase"] == "xfer" and error["message"].endswith(came)
+    assert last["owner"] == "server", "it was silent to the end"
     assert "MTU" not in error["hint"] and "nothing came back" not in error["hint"]
     assert error["hint"] == told or (told == PROGRAM and PROGRAM in error["hint"])
 
