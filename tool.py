@@ -4267,7 +4267,7 @@ class Stage:
         return b""
 
 
-AT_ONCE_NS = 500_000_000  # ns in which a server of TLS notices that it is asked without
+AT_ONCE_NS = 500_000_000  # ns within which a server hangs up on a protocol that it does not speak
 
 
 class Exchange(Stage):
@@ -4330,16 +4330,19 @@ class Exchange(Stage):
             found.hint = f"This was the proxy {self.proxy.shown}, or the server behind it. {found.hint}"
         return found
 
-    def _may_be_tls(self) -> bool:
-        """Tell whether plain HTTP may have met a server of TLS, which hangs up at once."""
+    def _met(self) -> str:
+        """Say what else plain HTTP may have met: what speaks another protocol hangs up at once."""
         waited = time.perf_counter_ns() - (self.log.sent or 0)
-        return not self.request.url.secure and not self.log.kept and waited < AT_ONCE_NS
+        if self.request.url.secure or self.log.kept or waited >= AT_ONCE_NS:
+            return ""
+        return "it is no such proxy" if self.proxy else "it speaks TLS there: ask with https://"
 
     def explain(self, error: Exception) -> NetworkError:
         """Say where the connection broke: while sending, before the answer, or within it."""
+        met = self._met()
         if isinstance(error, EOFError):
-            hint = " Or it speaks TLS there: ask with https://." if self._may_be_tls() else ""
-            return protocol_error(f"{self.ended} without an answer", CLOSED_EARLY + hint)
+            hint = f"{CLOSED_EARLY} Or {met}." if met else CLOSED_EARLY
+            return protocol_error(f"{self.ended} without an answer", hint)
         response, words = self.log.response, reason_of(error).lower()
         if response:
             hint = CLOSED_EARLY
@@ -4351,7 +4354,7 @@ class Exchange(Stage):
             return NetworkError("network", f"{words} within the header", CLOSED_EARLY)
         where = "while the request was being sent" if self.log.sent is None else "before any answer came"
         hint = "The server may have crashed or been restarted, or a device in between cut the connection"
-        hint += ", or the port speaks TLS: try https://." if self._may_be_tls() else ": look at its log."
+        hint += f", or {met}." if met else ": look at its log."
         if self.log.sent is None and self.request.body is not None:
             hint = "The server broke off while taking the body: look at its limit for bodies, and its log."
         return NetworkError("network", f"{words} {where}", hint)

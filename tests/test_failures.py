@@ -233,18 +233,25 @@ def test_a_header_that_comes_too_slowly_is_no_large_body(call_tool):
 
 
 @pytest.mark.parametrize("then", ["close", "reset"])
-def test_what_hangs_up_late_does_not_speak_tls(call_tool, then):
-    """A balancer whose server is gone, or whose time-out is over. A server of TLS hangs up at once."""
+def test_what_speaks_another_protocol_hangs_up_at_once(call_tool, then):
+    """A balancer whose server is gone, or whose time-out is over, hangs up late. Where plain HTTP goes to a
+    proxy, that one may be for SOCKS, or for TLS.
+    """
 
-    def script(peer):
-        peer.read_request()
-        peer.wait(0.6)
-        if then == "reset":
-            peer.reset()
+    def hang_up(after):
+        def script(peer):
+            peer.read_request()
+            peer.wait(after)
+            if then == "reset":
+                peer.reset()
 
-    with scripted(script) as server:
-        hint = fail(call_tool, server.url()).hint
-    assert "look at its log" in hint and "TLS" not in hint
+        return scripted(script)
+
+    with hang_up(0.6) as late, hang_up(0) as proxy:
+        hint = fail(call_tool, late.url()).hint
+        assert "look at its log" in hint and "TLS" not in hint
+        hint = fail(call_tool, "-x", f"http://{proxy.authority}", "http://127.0.0.1:9/").hint
+        assert "it is no such proxy" in hint and "TLS" not in hint
 
 
 @pytest.mark.parametrize(("then", "kind"), [("reset", "network"), ("hang", "timeout")])
