@@ -168,22 +168,6 @@ def test_chance_seldom_makes_a_lead_and_no_more_than_two_rhythms_in_a_hundred():
     assert (leads, rhythms <= 0.02 * count) == (0, True)
 
 
-def test_the_rhythm_of_a_side_s_error_pages_counts_rounds():
-    options = tool.parse_options(["--count", "50", "--vs", "", "http://a.test/"], {})
-    report = tool.Report(options)
-    for number in range(1, 51):
-        bad = number % 5 == 0 or number == 12
-        steps = made([20_000])[0], sample(number, 20_000, status=503 if bad else 200)
-        turns = (tool.Turn(2 * number - 1 + index, number, "AB"[index]) for index in (0, 1))
-        report.runs += [
-            tool.Run((step._replace(turn=turn),), False, turn) for step, turn in zip(steps, turns)
-        ]
-    report.variants = ["A", "B"]
-    (_, listed), (_, when) = tool.not_good_rows(report)
-    assert listed.text.startswith("B: 11 of 50 rounds: round 5, 10, 12, 15, 20, 25, 30, 35, … (503) (-f")
-    assert when == "every 5 rounds, 5.0 s apart"
-
-
 def test_it_is_told_when_slow_runs_came():
     minute = NOW.strftime("%H:%M:")
     for values, when in (
