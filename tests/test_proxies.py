@@ -64,22 +64,16 @@ def test_every_road_leads_to_every_target(roads, targets, authority, way):
 DELAY = 0.3
 
 
-@pytest.mark.parametrize(
-    ("road", "target", "phase"),
-    [
-        ("http", "https", "connect"),
-        ("http", "https", "tls"),
-        ("http", "http", "wait"),
-        ("https", "http", "connect"),
-        ("https", "https", "tls"),
-        ("https", "https", "xfer"),
-        ("socks5", "http", "connect"),
-        ("socks5", "https", "tls"),
-        ("socks5", "https", "wait"),
-    ],
-)
-def test_a_delay_is_found_in_its_phase_on_every_road(authority, tls, road, target, phase):
+DELAYS = """
+http to https: connect, http to https: tls, http to http: wait, https to http: connect, https to https: tls,
+https to https: xfer, socks5 to http: connect, socks5 to https: tls, socks5 to https: wait
+"""
+
+
+@pytest.mark.parametrize("way", DELAYS.replace("\n", " ").strip().split(", "))
+def test_a_delay_is_found_in_its_phase_on_every_road(authority, tls, way):
     """The delay is made in this phase alone; a busy machine may see its beginning late, by less than half."""
+    road, target, phase = way.replace(" to ", ":").replace(" ", "").split(":")
     late = {**dict.fromkeys(tool.PHASES, 0.0), phase: DELAY}
     reply = Reply(body=b"hello", wait=late["wait"], xfer=late["xfer"])
     secured = tls if target == "https" else None
@@ -94,18 +88,10 @@ def test_a_delay_is_found_in_its_phase_on_every_road(authority, tls, road, targe
 
 
 @pytest.mark.needs("root", "linux")
-@pytest.mark.parametrize(
-    ("road", "slow", "looked_up"),
-    [
-        ("socks5", "target", True),
-        ("http", "proxy", True),
-        ("http", "target", False),
-        ("socks5h", "target", False),
-    ],
-)
-def test_a_slow_lookup_is_a_long_dns_where_the_name_is_looked_up_here(
-    run_tool, server, road, slow, looked_up
-):
+@pytest.mark.parametrize("road", ["socks5", "http", "socks5h"])
+@pytest.mark.parametrize("slow", ["target", "proxy"])
+def test_a_slow_lookup_is_a_long_dns_where_the_name_is_looked_up_here(run_tool, server, road, slow):
+    looked_up = slow == "proxy" or road == "socks5"
     zone = {"slow.test": ["127.0.0.1"]}
     with relay_proxy(road, server) as (proxy, asked), dns_server(zone, delay=DELAY) as names:
         way = proxy.replace("127.0.0.1", "slow.test") if slow == "proxy" else proxy
