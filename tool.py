@@ -8270,17 +8270,26 @@ def several_text(ordered: Sequence[int]) -> str:
     return f"{'median ' if len(ordered) > 1 else ''}{whole_ms(usual)}{far} ms"
 
 
-def why_text(slow: Slow) -> str:
-    """Name the owner whose share grew most, if that is a good part of what the slow runs took longer."""
+def growth_by(field: str, slow: Slow) -> dict[str, float]:
+    """Return of each owner how much (us) its shares in the slow runs are above those in the others."""
 
     def usual(steps: Sequence[Step], owner: str) -> float:
-        return median(owed(each for each in step.account if each.owner == owner) for step in steps)
+        return median(owed(each for each in step.account if getattr(each, field) == owner) for step in steps)
 
-    owners = dict.fromkeys(share.owner for step in slow.runs for share in step.account)
-    more = {owner: usual(slow.runs, owner) - usual(slow.others, owner) for owner in owners}
+    owners = dict.fromkeys(getattr(share, field) for step in slow.runs for share in step.account)
+    return {owner: usual(slow.runs, owner) - usual(slow.others, owner) for owner in owners}
+
+
+def why_text(slow: Slow) -> str:
+    """Name the owner whose shares grew most, if that is a good part of what the slow runs took longer; and a
+    second one, where most of that may be either's.
+    """
+    grown, parts = growth_by("owner", slow), growth_by("owners", slow)
+    owner = max(grown, key=grown.__getitem__, default="")
+    owners = max((each for each in parts if each.split("|")[0] == owner), key=parts.__getitem__, default="")
     whole = median(times_of("total", slow.runs)) - median(times_of("total", slow.others))
-    us, owner = max(((us, owner) for owner, us in more.items()), default=(0, ""))
-    return f"{whole_ms(us)} ms more {owner}" if us >= LARGE_PART * whole else ""
+    us = grown.get(owner, 0)
+    return f"{whole_ms(us)} ms more {owners.replace('|', ' or ')}" if us >= LARGE_PART * whole else ""
 
 
 def slow_rows(summary: Summary) -> Iterator[Row]:

@@ -205,6 +205,9 @@ def test_of_slow_runs_it_is_told_who_took_longer():
     assert first == "10 of 30 runs, median 60 ms, the others 20: run 1, 4, 7, 10, 13, 16, 19, 22, …"
     assert (when, why) == ("every 3 runs, 3.0 s apart", "40 ms more server")
     assert cause == "wait, in 30 of 30 runs, median 9.0 ms: always"
+    late = tool.Share("server", "wait", 60_000, "fits", "path")  # one end cannot tell which of the two it is
+    unsure = [run._replace(account=(late,)) if run.timing.total == late.us else run for run in plain]
+    assert told_of(unsure)[2] == "40 ms more server or path"
     page = sample(31, 330_000, status=503)._replace(findings=(common,))
     assert told_of([*plain, page]) == told_of(plain), "the times are of good runs, and so are the causes"
 

@@ -159,7 +159,9 @@ RESETS = [
     )
 ] + [
     Case("a reset before the request", lambda peer: peer.reset(), "network"),
-    Case("a reset instead of an answer", talk(end="reset"), "network", phase="wait", hint="ask with https://"),
+    Case(
+        "a reset instead of an answer", talk(end="reset"), "network", phase="wait", hint="ask with https://"
+    ),
 ]
 
 FAMILY = [*STATUS_LINES, *GOOD, *HEADERS, *LENGTHS, *CHUNKS, *TRUNCATIONS, *RESETS]
