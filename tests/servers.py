@@ -147,17 +147,6 @@ class Peer:
         del self._pending[:count]
         return found
 
-    def skip(self, count: int) -> int:
-        """Read `count` bytes and forget them, fewer when the client goes away before; return how many."""
-        left = count - len(self._pending[:count])
-        self._pending = self._pending[count:]
-        while left:
-            data = self.sock.recv(min(left, 1 << 20))
-            if not data:
-                break
-            left -= len(data)
-        return count - left
-
     def read_request(self) -> Request | None:
         """Read one whole HTTP/1.1 request; None when the client has closed instead of asking."""
         head = self.read_until(b"\r\n\r\n")

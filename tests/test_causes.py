@@ -431,9 +431,9 @@ def reading_slowly(peer):
     peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
     peer.read_until(b"\r\n\r\n")
     for _ in range(600_000 // 16_384):
-        peer.skip(16_384)
+        peer.read_exactly(16_384)
         peer.wait(0.05)
-    peer.skip(600_000 % 16_384)
+    peer.read_exactly(600_000 % 16_384)
     peer.send(HEAD.format(0))
 
 
@@ -444,7 +444,7 @@ def reading_late(peer):
     peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
     peer.read_until(b"\r\n\r\n")
     peer.wait(1)
-    peer.skip(300_000)
+    peer.read_exactly(300_000)
     peer.send(HEAD.format(0))
 
 

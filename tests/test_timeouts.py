@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 import pytest
+from hostile.cases import flood, talk
 
 from frames import converse, goaway, settings
 from laboratory import on_a_path
@@ -19,33 +20,9 @@ ROUTES = {"/": BODY, "/slow": Reply(body=b"x", wait=60)}
 MTU = f"packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1472 {FAR}"
 PROGRAM = "the machine answers, the program behind the port is silent"
 LOST = "Lost on the way: "
-
-
+OK = b"HTTP/1.1 200 OK\r\n"
 SOON = ("-m", "2")
 """The time of a run that is to end in a timeout, and before it to get as far as its peer lets it."""
-
-
-def beginning(length: str, count: int) -> Any:
-    """Make a script that sends so many bytes of a body, and keeps the connection open."""
-
-    def script(peer: Any) -> None:
-        peer.read_until(b"\r\n\r\n")
-        peer.send(f"HTTP/1.1 200 OK\r\n{length}\r\n" + "x" * count)
-        peer.read_to_end()
-
-    return script
-
-
-def dripping(fields: str) -> Any:
-    """Make a script that answers with these fields, and then sends a byte every 0.1 s."""
-
-    def script(peer: Any) -> None:
-        peer.read_until(b"\r\n\r\n")
-        peer.send(f"HTTP/1.1 200 OK\r\n{fields}\r\n\r\n")
-        while not peer.wait(0.1):
-            peer.send("x")
-
-    return script
 
 
 class Stuck:
@@ -57,7 +34,7 @@ class Stuck:
             "http": lab.http(*ROUTES.items()),
             "https": lab.http(*ROUTES.items(), tls=lab.tls(names=200)),
         }
-        self.serve("half", beginning("Content-Length: 5000\r\n", 9))
+        self.serve("half", talk(OK + b"Content-Length: 5000\r\n\r\nbeginning", end="hold"))
         self.serve("mute", lambda peer: peer.read_to_end())
         self.urls["mute tls"] = self.urls["mute"].replace("http", "https")
 
@@ -113,7 +90,7 @@ def test_large_packets_that_do_not_get_there_are_told_by_their_size(stuck):
 
 @on_a_path
 def test_what_still_flows_is_no_silence(stuck):
-    stuck.serve("drip", dripping("Content-Length: 5000"))
+    stuck.serve("drip", flood(OK + b"Content-Length: 5000\r\n\r\n", b"x", 0.1))
     hint = stuck.error("drip")["hint"]
     assert "a slow path" in hint and PROGRAM not in hint and MTU not in hint
     line = [Rule("up", "any", 0, "rate", 100_000)]
@@ -127,15 +104,15 @@ NO_LENGTH = "Without Content-Length or chunks only closing the connection ends i
 @pytest.mark.parametrize(
     ("length", "count", "came", "told"),
     [
-        ("", 11, "11 bytes of the body came", NO_LENGTH),
-        ("Content-Length: 1100\r\n", 1024, "1024 of 1100 bytes of the body came", PROGRAM),
-        ("Transfer-Encoding: chunked\r\n", 0, ": 0 bytes of the body came", PROGRAM),
+        (b"", 11, "11 bytes of the body came", NO_LENGTH),
+        (b"Content-Length: 1100\r\n", 1024, "1024 of 1100 bytes of the body came", PROGRAM),
+        (b"Transfer-Encoding: chunked\r\n", 0, ": 0 bytes of the body came", PROGRAM),
     ],
     ids=["no length", "a length that is too large", "chunks"],
 )
 def test_a_body_that_does_not_end_is_explained_by_its_length(run_tool, length, count, came, told):
     """On loopback, where packets have any size and the answer may be there before the kernel is asked."""
-    with scripted(beginning(length, count)) as server:
+    with scripted(talk(OK + length + b"\r\n" + b"x" * count, end="hold")) as server:
         [step] = run_tool(*SOON, "--json", "-", server.url()).json()["steps"]
     error, last = step["error"], step["account"][-1]
     assert error["phase"] == last["phase"] == "xfer" and error["message"].endswith(came)
@@ -145,7 +122,7 @@ def test_a_body_that_does_not_end_is_explained_by_its_length(run_tool, length, c
 
 
 def test_what_has_no_length_and_still_flows_is_a_large_answer(run_tool):
-    with scripted(dripping("Content-Type: text/plain")) as server:
+    with scripted(flood(OK + b"Content-Type: text/plain\r\n\r\n", b"x", 0.1)) as server:
         hint = run_tool(*SOON, "--json", "-", server.url()).json()["steps"][0]["error"]["hint"]
     assert "A large answer" in hint and "only closing" not in hint
 

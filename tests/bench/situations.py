@@ -346,7 +346,7 @@ class Play:
         hop = head.split(b" ")[1][1:]
         peer.wait(scene.reader)
         for left in range(int(length[1]) if length else 0, 0, -65_536):
-            peer.skip(min(left, 65_536))
+            peer.read_exactly(min(left, 65_536))
             peer.wait(scene.pace)
         peer.wait(wait)
         if hop.isdigit() and int(hop):
