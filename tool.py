@@ -5194,8 +5194,7 @@ class Way:
     def ask_again(self, setup: Setup) -> None:
         """Make another request for the connection that is idle now; `resume` takes that over."""
         self._before, self._log = self._log, setup.log
-        self._log.sockets, self._log.hop_phases = self._before.sockets, self._before.hop_phases
-        last = self._before.exchange
+        self._log.sockets, last = self._before.sockets, self._before.exchange
         assert last
         self._exchanges = {self._stream.alpn or "http/1.1": type(last)(setup, last.reader)}
 

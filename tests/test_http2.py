@@ -27,7 +27,9 @@ from frames import (
     WINDOW_UPDATE,
     converse,
     conversing,
+    data,
     frame,
+    headers,
 )
 from inside import failure, here, only_step, tool
 
@@ -144,12 +146,12 @@ def test_a_response_is_whole_with(authority, script, size):
     assert (response["status"], response["bytes"]) == (200, size)
 
 
-def answering(*parts, reset=False):
-    """Make a script that answers with what `parts` make of the conversation."""
+def answering(*frames, reset=False):
+    """Make a script that answers with these frames."""
 
     def script(c):
         c.read_request()
-        c.send(c.settings(), *[part(c) for part in parts])
+        c.send(c.settings(), *frames)
         if reset:
             c.peer.reset()
             raise ConnectionError
@@ -157,39 +159,19 @@ def answering(*parts, reset=False):
     return script
 
 
-def test_a_response_may_end_with_its_header(authority):
-    for arguments, status, length in ((["-X", "HEAD"], 200, "500"), ([], 304, "500"), ([], 204, None)):
-        fields = [("content-length", length)] if length else []
-        script = answering(lambda c, status=status, fields=fields: c.headers(status, *fields, end=True))
-        response = only_step(converse(authority, script, *arguments))["response"]
-        assert (response["status"], response["bytes"]) == (status, 0)
-
-
 def test_interim_responses_are_recorded_and_are_not_the_answer_that_a_reset_may_follow(authority):
     """The end of the stream is the end: no GOAWAY, no close_notify is needed."""
-    heads = [lambda c, status=status: c.headers(status, ("link", "</x>")) for status in (103, 100, 103)]
-    script = answering(*heads, lambda c: c.headers(201), lambda c: c.data(b"ok", end=True), reset=True)
+    heads = [headers(status, ("link", "</x>")) for status in (103, 100, 103)]
+    script = answering(*heads, headers(201), data(b"ok", end=True), reset=True)
     response = only_step(converse(authority, script))["response"]
     assert (response["status"], response["bytes"], response["interim"]) == (201, 2, [103, 100, 103])
-
-
-def test_a_body_that_is_whole_by_its_length_is_a_success_though_its_stream_is_not_ended(authority):
-    def script(c):
-        c.read_request()
-        c.send(c.settings(), c.headers(200, ("content-length", "2")), c.data(b"ab"))
-        c.peer.wait(PATIENCE)
-
-    step = only_step(converse(authority, script))
-    assert step["response"]["bytes"] == 2
-    assert step["timing"]["total_ms"] < PATIENCE * 500
 
 
 def test_h2_s_words_about_a_field_repeat_no_credential(authority):
     """They have the field as Python writes bytes: with backslashes that were not in the credential."""
     for given in (r"abc\def\99-of-mine", 'it\'s"mine"-12345', "P\u00e4ssw\u00f6rd-of-mine"):
         field = ("content-length", given.encode().decode("latin-1"))
-        script = answering(lambda c, field=field: c.headers(200, field, end=True))
-        result = converse(authority, script, "-H", f"X-Api-Key: {given}")
+        result = converse(authority, answering(headers(200, field, end=True)), "-H", f"X-Api-Key: {given}")
         assert failure(result, "protocol")["error"]["message"].endswith("Invalid content-length header")
         assert "mine" not in result.out + result.err
 

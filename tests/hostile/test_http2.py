@@ -95,6 +95,12 @@ LEGAL = [
         head(length(b"6")) + frame(DATA, b"hello\n") + head(field(b"x", b"y"), END_STREAM),
     ),
     fine("nothing but padding", head() + frame(DATA, b"\xff" + b"\0" * 255, PADDED) * 50 + BODY),
+    fine("a length for HEAD", head(length(b"500"), END_STREAM), size=0, options=("-X", "HEAD")),
+    fine("a length for 304", head(b"\x8b" + field(b"content-length", b"5"), END_STREAM), status=304, size=0),
+    fine("204", head(b"\x89", END_STREAM), status=204, size=0),
+    fine(
+        "a body that is whole by its length, and no END_STREAM", head(length(b"6")) + frame(DATA, b"hello\n")
+    ),
     fine("frames of unknown types", frame(0x42, b"\x1b[2J") * 9 + head() + frame(0xFA, b"x", 0xFF, 0) + BODY),
     fine("no SETTINGS at all", answer(HELLO, first=b"")),
     fine("empty DATA by the thousand", head() + frame(DATA) * 3000 + BODY),
