@@ -45,10 +45,6 @@ def independent(draw: Callable[[random.Random], float]) -> Server:
     return lambda chance, count: (draw(chance) for _ in range(count))
 
 
-def log_normal(sigma: float) -> Server:
-    return independent(lambda chance: 80 * chance.lognormvariate(0, sigma))
-
-
 def bimodal(chance: random.Random) -> float:
     """Draw from a cache that has the answer seven times of ten."""
     return chance.gauss(60, 2) if chance.random() < 0.7 else chance.gauss(90, 3)
@@ -81,14 +77,6 @@ def varied(change: Callable[[int, int, int], float]) -> Server:
     return times
 
 
-def every(period: int) -> Server:
-    return varied(lambda number, _, start: 3 if (number + start) % period == 0 else 1)
-
-
-def in_turn(backends: int) -> Server:
-    return varied(lambda number, _, start: 1 + 0.2 * ((number + start) % backends))
-
-
 def asked(trips: int) -> Server:
     """Make a server that needs 40 ms, so many round trips away, each of 20 ms and more."""
     return independent(
@@ -100,14 +88,25 @@ def asked(trips: int) -> Server:
 
 CONNECTIONS = {"new, total": asked(3), "kept, wait": asked(1)}
 KINDS: dict[str, Server] = {
-    **{f"log-normal, sigma {sigma}": log_normal(sigma) for sigma in (0.05, 0.2, 0.5)},
+    **{
+        f"log-normal, sigma {sigma}": independent(
+            lambda chance, sigma=sigma: 80 * chance.lognormvariate(0, sigma)
+        )
+        for sigma in (0.05, 0.2, 0.5)
+    },
     "bimodal": independent(bimodal),
     "Pareto": independent(lambda chance: 60 * chance.paretovariate(2)),
     "outliers": independent(with_outliers),
     "whole ms": independent(lambda chance: round(chance.gauss(3, 0.7))),
     **{f"dependence {share}": dependent(share) for share in (0.33, 0.5, 0.9)},
-    **{f"every {period}. slow": every(period) for period in range(2, 9)},
-    **{f"{backends} backends in turn": in_turn(backends) for backends in range(2, 9)},
+    **{
+        f"every {n}. slow": varied(lambda run, _, start, n=n: 3 if (run + start) % n == 0 else 1)
+        for n in range(2, 9)
+    },
+    **{
+        f"{n} backends in turn": varied(lambda run, _, start, n=n: 1 + 0.2 * ((run + start) % n))
+        for n in range(2, 9)
+    },
     "burst": varied(lambda number, count, start: 4 if 0 <= number - start % count < count / 10 else 1),
     "drift": varied(lambda number, count, _: 1 + 0.4 * number / count),
     "step in the middle": varied(lambda number, count, _: 1 if number < count / 2 else 1.25),
@@ -176,16 +175,13 @@ def simulated_row(name: str, rounds: int) -> list[str]:
     for paired in (True, False):
         wrong, found, covered = [], [], []
         for count in COUNTS:
-            same = differences(name, count, 0.0, paired, rounds)
+            same, slower = (differences(name, count, ms, paired, rounds) for ms in (0.0, shift))
             wrong.append(share(same, lambda each: tool.verdict_of(each) in ("slower", "faster")))
-            slower = differences(name, count, shift, paired, rounds)
             found.append(share(slower, lambda each: tool.verdict_of(each) == "slower"))
             for true, each in ((0.0, same), (1000 * shift, slower)):
-                known = [one for one in each if one.interval]
+                known = [one.interval for one in each if one.interval]
                 if len(known) >= rounds / 10:
-                    covered.append(
-                        share(known, lambda one, us=true: one.interval[0] <= us <= one.interval[1])
-                    )
+                    covered.append(share(known, lambda ends, us=true: ends[0] <= us <= ends[1]))
         cells += [" ".join(f"{number:.1f}" for number in wrong), f"{min(covered, default=100):.1f}"]
         cells.append(" ".join(f"{number:.0f}" for number in found))
     return [name, *cells]
