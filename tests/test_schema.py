@@ -18,7 +18,7 @@ jsonschema = pytest.importorskip(
 )
 
 OPTIONAL = {
-    "trace_id", "sides", "comparisons", "baseline", "baseline_ms", "slo", "not_judged", "certificate",
+    "trace_id", "sides", "comparisons", "baseline", "baseline_ms", "slo", "certificate",
 }  # fmt: skip
 """Fields that an option brings; every other one is always there."""
 
