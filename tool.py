@@ -8580,8 +8580,8 @@ class Painter:
 
     gap, edges = 2, 0  # cells between two columns of a table, and at both of its ends together
 
-    def __init__(self, stream: Any, width: int, secrets: Secrets = NO_SECRETS) -> None:
-        self._stream, self.width, self._secrets = stream, width, secrets
+    def __init__(self, stream: Any, environ: Mapping[str, str], secrets: Secrets = NO_SECRETS) -> None:
+        self._stream, self._secrets, self.width = stream, secrets, choose_width(stream, environ)
         self._encoding = getattr(stream, "encoding", None) or "ascii"
         self.has_frames = self._encoding.lower().startswith("utf")
         self._forms = str.maketrans({} if self.has_frames else ASCII_FORMS)
@@ -8658,14 +8658,12 @@ class RichPainter(Painter):
 
     gap, edges = 3, 4
 
-    def __init__(
-        self, stream: Any, width: int, environ: Mapping[str, str], secrets: Secrets = NO_SECRETS
-    ) -> None:
-        super().__init__(stream, width, secrets)
+    def __init__(self, stream: Any, environ: Mapping[str, str], secrets: Secrets = NO_SECRETS) -> None:
+        super().__init__(stream, environ, secrets)
         # With a size of its own rich does not read COLUMNS and LINES, where it takes ² for a number. What
         # draws never sees the stream, since at a closed pipe rich would end the process: another one tells
         # the colours.
-        console = partial(optional("rich.console").Console, width=width, height=25, force_jupyter=False)
+        console = partial(optional("rich.console").Console, width=self.width, height=25, force_jupyter=False)
         colours = not environ.get("NO_COLOR") and console(file=stream).color_system and "256"
         look = {"color_system": colours or None, "theme": optional("rich.theme").Theme(SHADES)}
         as_it_is = dict.fromkeys(("markup", "emoji", "highlight", "legacy_windows", "no_color"), False)
@@ -8727,10 +8725,8 @@ def has_rich() -> bool:
 
 
 def choose_painter(stream: Any, environ: Mapping[str, str], secrets: Secrets = NO_SECRETS) -> Painter:
-    width = choose_width(stream, environ)
-    painter = Painter(stream, width, secrets)
-    rich = painter.has_frames and has_rich()
-    return RichPainter(stream, width, environ, secrets) if rich else painter
+    painter = Painter(stream, environ, secrets)
+    return RichPainter(stream, environ, secrets) if painter.has_frames and has_rich() else painter
 
 
 # ---------------------------------------------------------------------------------------------------------

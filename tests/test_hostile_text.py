@@ -71,7 +71,7 @@ def test_no_line_that_is_drawn_begins_with_words_of_the_other_side(rich):
 
     def drawn(*blocks):
         out = io.StringIO()
-        (tool.RichPainter(out, 60, {}) if rich else tool.Painter(out, 60)).paint(blocks)
+        (tool.RichPainter if rich else tool.Painter)(out, {"COLUMNS": "60"}).paint(blocks)
         return out.getvalue()
 
     for mark in ("::error::x", "##vso[a]x", "Step 2: 200"):
