@@ -3043,7 +3043,7 @@ class TlsFailure(NamedTuple):
         """Return the other side's certificate and those that issued it, by name and key, as far as known."""
         known, above = self.known, self.chain[:1]
         path: list[Certificate] = []
-        while above and len(path) < 10:  # a hostile one may have no end
+        while above:
             path.append(above[0])
             above = tuple(each for each in known if issued(each, path[-1]) and each not in path)
         return tuple(path)
@@ -3188,11 +3188,8 @@ def rule_error(failure: TlsFailure) -> tuple[str, str]:
 
 def tls_reason(failure: TlsFailure) -> str:
     """Return why TLS failed: an alert as RFC 8446 section 6 names it, else OpenSSL's word, in upper case."""
-    error = failure.error
-    if isinstance(error, ssl.SSLZeroReturnError):
-        return "close_notify"
-    text = re.sub(r"^\[[^\]]*\]\s*|\s*\(_ssl\.c:[0-9]+\)$", "", str(error))
-    reason = error.reason or text.upper().replace(" ", "_")
+    text = re.sub(r"^\[[^\]]*\]\s*|\s*\(_ssl\.c:[0-9]+\)$", "", str(failure.error))
+    reason = failure.error.reason or text.upper().replace(" ", "_")
     alert = re.fullmatch(r"(?:SSLV3|TLSV1|TLSV13|SSL/TLS)_(?:ALERT_)?(\w+)", reason)
     return alert[1].lower() if alert else reason
 
@@ -3203,11 +3200,11 @@ def alert_error(failure: TlsFailure) -> NetworkError:
     usual, alert = f"TLS failed: {reason.lower().replace('_', ' ')}", ""
     if reason == reason.lower():
         usual, alert = "the server broke off", f" (alert {reason})"
-    if reason == "handshake_failure" and tap.wanted and not sent:
-        reason = "certificate_required"  # TLS 1.2 has no alert for it
+    if reason == "handshake_failure" and tap.wanted:  # TLS 1.2 has no alert of its own for it
+        reason = "bad_certificate" if sent else "certificate_required"
     words, hint = TLS_FAILURES.get(reason, (usual, TLS_SETTINGS))
     # "certificate": also alerts that are not in the table, such as certificate_revoked.
-    if not hint or "certificate" in reason or (sent and reason == "handshake_failure"):
+    if not hint or "certificate" in reason:
         hint = CLIENT_CERT_HINTS[sent]
         expired = has_expired(parse_certificate(tap.own))
         if expired:

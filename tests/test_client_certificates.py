@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from certificates import Authority
+from certificates import Authority, Handshake, tls_record
 from checks import check_usage_error, flat
 from conftest import PATIENCE
 from inside import failure, here, only_step
@@ -202,6 +202,20 @@ def test_a_certificate_that_the_server_does_not_trust_is_said_to_be_refused(auth
     assert step["network"]["client_cert"] is True
     assert "does not trust the CA of the client certificate" in step["error"]["message"]
     assert "--cert" in step["error"]["hint"] and "Give a client" not in step["error"]["hint"]
+
+
+def test_a_server_of_tls_1_2_that_breaks_off_over_the_certificate_is_said_to_refuse_it(authority, holder):
+    def script(peer: Peer) -> None:
+        peer.send(Handshake(peer, asking(authority, "TLSv1_2")).flight())
+        peer.sock.recv(65536)
+        peer.send(tls_record(21, b"\2\x28"))
+        peer.read_to_end()
+
+    with scripted(script) as server:
+        url = f"https://127.0.0.1:{server.port}/"
+        error = failure(here(*options(authority, holder), url), "tls")["error"]
+    said = "the server refused the client certificate, or the lack of one (alert handshake_failure)"
+    assert error["message"] == said and error["hint"].startswith("Does the server trust the CA of --cert?")
 
 
 def test_a_certificate_that_has_expired_says_so_before_the_server_does(authority):
