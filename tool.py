@@ -4909,7 +4909,7 @@ class Tcp(Hop):
                     self._winner, self._stream.socket = dial, connection
                     return self._stream
                 self._poller.unregister(connection)
-                self._fail(dial, connection, code)
+                self._fail(dial, code)
         assert self._failure
         raise self._failure
 
@@ -4932,11 +4932,9 @@ class Tcp(Hop):
             self._under_way[connection.fileno()] = dial, connection
             self._poller.register(connection, select.POLLOUT)
         else:
-            self._fail(dial, connection, code)
+            self._fail(dial, code)
 
-    def _fail(self, dial: Dial, connection: socket.socket | None, code: int) -> None:
-        if connection:
-            connection.close()
+    def _fail(self, dial: Dial, code: int) -> None:
         self._failure = self._failure or OSError(code, os.strerror(code))
         self._next_start = 0
         dial.ended, dial.error = time.perf_counter_ns(), os.strerror(code).lower()
