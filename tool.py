@@ -6887,7 +6887,7 @@ class Report:
         """
         sides, first = list(self.compared.values()), self.options.baseline or self.compared.get(SIDES[0])
         if not (first or self.options.sides):
-            first = next((side for side in sides if side.good), next(iter(sides), None))
+            first = next((side for side in sides if side.good), None)
         others = [side for side in sides if isinstance(side, Summary) and side is not first]
         return [compare(side, first, max(1, len(others))) for side in others] if first else []
 
