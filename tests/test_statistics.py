@@ -219,6 +219,9 @@ def test_what_costs_most_in_all_is_told_first():
     samples = [each._replace(findings=(usual, *once[run : run + 1])) for run, each in enumerate(samples)]
     causes = ["wait, in 30 of 30 runs, median 15 ms: always", "dns, in run 1 of 30, 300 ms: once"]
     assert told_of(samples)[2:] == [*causes, "connect, in run 2 of 30, 300 ms: once"]
+    many, options = samples[0]._replace(findings=(usual,) * 4), tool.parse_options(["http://a.test/"], {})
+    *_, rows = tool.step_blocks(many, None, options)
+    assert [label for label, _ in rows.rows] == ["Spent", *["Cause"] * 3], "of a single run too"
 
 
 def test_of_slow_runs_the_median_is_told_and_the_most_where_that_is_far_off():
