@@ -144,13 +144,7 @@ def test_on_a_terminal_changes_stand_in_place_of_lines_and_the_report_names_rows
         result = run_tool(*options, server.url(), terminal="out err", columns=120)
     events = [(each["run_number"], each["text"]) for each in result.json(path)["events"]]
     assert events_in(result.out.partition("Step 1")[0]) == events
-    assert [(number, text.partition(" (")[0]) for number, text in events] == [
-        (12, "200 -> 502"),
-        (14, "502 -> 503"),
-        (15, "503 -> 200"),
-        (20, "200 -> 404"),
-        (21, "404 -> 200"),
-    ]
+    assert [number for number, _ in events] == [12, 14, 15, 20, 21]
     assert "Run 1 Step" not in result.out
     assert " Bad runs 4 of 30 runs: run 12-13 (502), 14 (503), 20 (404)" in flat(SGR.sub("", result.out))
 
