@@ -25,6 +25,14 @@ def shell(script: str) -> tuple[str, ...]:
     return ("sh", "-c", script, "sh")
 
 
+def usable(*prefix: str) -> tuple[str, ...]:
+    """Return the beginning of a command; skip where Python does not run behind it, or nobody may do that."""
+    there = shutil.which(prefix[0])
+    if not there or subprocess.run([*prefix, sys.executable, "-c", ""], check=False).returncode:
+        pytest.skip(f"cannot use {prefix}")
+    return prefix
+
+
 def check_decent(result, codes) -> None:
     assert result.code in codes, (result.code, result.err)
     assert result.peak_mib <= PEAK_MIB
@@ -35,11 +43,8 @@ def check_decent(result, codes) -> None:
 
 
 def limited(limit: str) -> tuple[str, ...]:
-    """Make a prefix that sets a limit of `ulimit`; skip where Python itself needs more."""
-    prefix = shell(f'ulimit {limit}; "$@"')
-    if subprocess.run([*prefix, sys.executable, "-c", ""], check=False, capture_output=True).returncode:
-        pytest.skip("Python itself needs more")
-    return prefix
+    """Make a prefix that sets a limit of `ulimit`."""
+    return usable(*shell(f'ulimit {limit}; "$@"'))
 
 
 @pytest.mark.needs("linux")
@@ -71,26 +76,17 @@ def test_little_memory_is_enough_or_refused_in_a_line(run_tool, server, mib, sty
         assert "200" in outcome.out
 
 
-@pytest.fixture
-def few_threads():
-    """Return a function that makes a prefix: a user of its own, who may have so many threads."""
-    if not shutil.which("setpriv") or not shutil.which("prlimit"):
-        pytest.skip("needs setpriv and prlimit")
-
-    def prefix(threads: int) -> tuple[str, ...]:
-        user = str(200_000 + os.getpid())
-        reads_all = ("--inh-caps", "+dac_override", "--ambient-caps", "+dac_override")
-        ids = ("--reuid", user, "--regid", user, "--clear-groups")
-        return ("prlimit", f"--nproc={threads}", "setpriv", *ids, *reads_all)
-
-    if subprocess.run([*prefix(1), sys.executable, "-c", ""], check=False, capture_output=True).returncode:
-        pytest.skip("needs the right to become another user")
-    return prefix
+def few_threads(threads: int) -> tuple[str, ...]:
+    """Make a prefix: a user of its own, who may have so many threads."""
+    user = str(200_000 + os.getpid())
+    reads_all = ("--inh-caps", "+dac_override", "--ambient-caps", "+dac_override")
+    ids = ("--reuid", user, "--regid", user, "--clear-groups")
+    return usable("prlimit", f"--nproc={threads}", "setpriv", *ids, *reads_all)
 
 
 @pytest.mark.needs("linux", "root")
 def test_a_machine_that_gives_no_thread_is_named_before_anything_is_sent_and_three_are_enough(
-    run_tool, few_threads, tls, authority
+    run_tool, tls, authority
 ):
     with http_server(tls=tls) as server:
         words = (server.url(host="localhost"), "--cacert", str(authority.file), *METRICS)
@@ -186,9 +182,7 @@ def test_the_environment_does_not_matter(run_tool, server, env):
 @pytest.mark.parametrize("folder", ["/proc", "/etc", "/dev"])
 def test_a_system_without_this_folder_is_enough(run_tool, server, folder):
     """Closed streams need no null device either."""
-    prefix = ("unshare", "--mount", *shell(f'mount -t tmpfs none {folder} && "$@" <&- 2>&-'))
-    if subprocess.run([*prefix, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("needs the right to mount")
+    prefix = usable("unshare", "--mount", *shell(f'mount -t tmpfs none {folder} && "$@" <&- 2>&-'))
     outcome = run_tool(server.url(), *METRICS, within=prefix)
     check_decent(outcome, [0])
     assert parse_metrics(outcome.out.rstrip("\n"))["status"] == "200"
