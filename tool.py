@@ -806,6 +806,11 @@ class Evidence(NamedTuple):
         last = self.ended or self.answered or self.connected
         return (last and last.rtt_us) or 0
 
+    @property
+    def begun(self) -> Counters | None:
+        """Return what the kernel had counted when the step took the connection over, or made it."""
+        return self.connected if self.connected_us is None else JUST_CONNECTED
+
 
 class Share(NamedTuple):
     """A part of a phase, and who owes it."""
@@ -5494,8 +5499,8 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
 def describe_network(current: CurrentStep, options: Options, evidence: Evidence) -> Network:
     """Gather what is known of the connection."""
     history, last = current.log, evidence.ended
-    at_start = evidence.connected if history.kept else JUST_CONNECTED
-    lost = last and max(0, last.since(at_start, "retransmits") - last.since(at_start, "duplicates"))
+    begun = evidence.begun
+    lost = last and max(0, last.since(begun, "retransmits") - last.since(begun, "duplicates"))
     _, port = current.route.first_hop(current.request.url)
     return Network(
         peer=history.connected.peer,
@@ -6425,7 +6430,7 @@ def upload_of(step: Step) -> tuple[int, str, str]:
     """
     evidence, (before, after) = step.evidence, counters_at(step.evidence, "wait")
     took, limited = (after.since(before, name) for name in ("busy_us", "limited_us"))
-    size = after.since(evidence.connected, "acknowledged")  # much of it may have left before the wait
+    size = after.since(evidence.begun, "acknowledged")  # much of it may have left before the wait
     held = max(limited, evidence.held_us)
     if evidence.held_us:
         took = max(took, (step.timing.send or 0) + evidence.trip)
@@ -6615,8 +6620,7 @@ def time_out_hint(step: Step, phase: str) -> str:
     before, _ = counters_at(evidence, phase)
     if last.since(before, "received") and last.quiet_us < LEAST_QUIET_US:  # it still flows
         return ""
-    start = evidence.connected if network.idle_us is not None else JUST_CONNECTED
-    acknowledged = last.since(start, "acknowledged")
+    acknowledged = last.since(evidence.begun, "acknowledged")
     if network.idle_us is not None and last.since(before, "retransmits") and not acknowledged:
         return FORGOTTEN_HINT.format(network.idle_us / 1e6)
     if told or step.route.proxy or not network.ip:
@@ -6626,7 +6630,7 @@ def time_out_hint(step: Step, phase: str) -> str:
     if held and not whole and acknowledged > last.segment:
         _, _, text = upload_of(step)
         return f"{text[0].upper()}{text[1:]}; or {RAISE_M}"
-    return silence_hint(step, before, last, max(0, last.since(start, "sent") - acknowledged))
+    return silence_hint(step, before, last, max(0, last.since(evidence.begun, "sent") - acknowledged))
 
 
 def what_to_try(step: Step, spent_us: int) -> str:
