@@ -754,6 +754,11 @@ class Counters(NamedTuple):
     busy_us: int | None  # in which something was sent or to be sent, and not acknowledged
     limited_us: int | None  # of that, in which the other side's window kept data here
 
+    @property
+    def lacks_full_ones(self) -> bool:
+        """Tell whether no full segment has come: those may not get through (MTU), but within a machine."""
+        return self.segment_in < self.segment - LARGEST_OPTIONS and self.segment <= JUMBO_FRAME
+
     def since(self, earlier: Counters | None, name: str) -> int:
         """Return by how much a count grew since an earlier instant, 0 where no kernel tells, or it fell."""
         first, last = getattr(earlier, name, None), getattr(self, name)
@@ -771,6 +776,8 @@ class Pauses(NamedTuple):
     number: int = 0
     longest_us: int = 0
     lost_us: int = 0  # of all such times, those in which a segment was missing that was lost or late
+    behind: int = 0  # bytes that came in these
+    flights_us: int = 0  # the times of half a round trip to two: of flights, each of which waits for the next
 
 
 class Resolver(NamedTuple):
@@ -780,6 +787,16 @@ class Resolver(NamedTuple):
     time_out_us: int = 5_000_000
     search: tuple[str, ...] = ()  # domains that are put behind a name
     ndots: int = 1  # a name with fewer dots is asked for behind them first
+
+
+# When the kernel's counters are read, by phase: at its begin and end.
+MARKS = {
+    "dns": ("", "start"),
+    "connect": ("start", "connected"),
+    "tls": ("connected", "sent"),
+    "wait": ("sent", "answered"),
+    "xfer": ("answered", "ended"),
+}
 
 
 class Evidence(NamedTuple):
@@ -2574,7 +2591,9 @@ class Log:
         self.received = 0  # bytes of the body that have come
         self.page = b""  # how the body begins, if it is text and the status was not expected
         self.pauses = Pauses()
-        self.disorder = 0  # segments that had come before their turn when the newest pause ended
+        self.looks: list[
+            tuple[int, Counters]
+        ] = []  # two instants by which more had come, and what was counted
         self.early = 0  # since when a later part of the answer is known to be here
         self.cpu_times: Mapping[str, tuple[int, int, int]] = {}  # by field of Evidence, and at the start
         self.done: int | None = None  # the last byte of the body
@@ -2590,18 +2609,32 @@ class Log:
             self.start = begun
         self.canonical_name = name
 
-    def note_pause(self, since: int, until: int) -> None:
-        """Note that nothing of the response came for a time, if it is a pause: see Pauses."""
+    def note_counters(self, at: int) -> Counters:
+        """Return what the kernel has counted by now; it is kept if more has come since the newest look."""
+        now = parse_tcp_info(read_tcp_info(self.connected.socket)) or JUST_CONNECTED
+        if not self.looks or self.looks[-1][1].received != now.received:
+            self.looks = [*self.looks[-1:], (at, now)]
+        return now
+
+    def note_pause(self, since: int, until: int, taken: int) -> None:
+        """Note that nothing of the response came for a time, if it is a pause: see Pauses. So many bytes had
+        been `taken` before.
+        """
         us = (until - max(since, self.first_byte or until)) // 1000
-        before = parse_tcp_info(self.tcp_info.get("answered", b"")) if us > QUIET_US else None
-        if us > max(QUIET_US, 2 * ((before and before.rtt_us) or 0)):
-            now = parse_tcp_info(read_tcp_info(self.connected.socket))
-            disorder = (now and now.disorder) or 0
-            lost, self.disorder = us if disorder > self.disorder else 0, disorder
-            kept = self.pauses
-            longest = max(kept.longest_us, us - lost)
-            count = kept.number + (lost == 0)
-            self.pauses = Pauses(kept.us + us - lost, count, longest, kept.lost_us + lost)
+        if us <= QUIET_US:
+            return
+        sent = parse_tcp_info(self.tcp_info.get("sent", b""))
+        before = next((counted for at, counted in reversed(self.looks) if at <= since), sent)
+        kept, now = self.pauses, self.note_counters(until)
+        trip = now.rtt_us or 0
+        if us <= 2 * trip:
+            self.pauses = kept._replace(flights_us=kept.flights_us + (us if us > trip / 2 else 0))
+        elif now.since(before, "disorder"):
+            behind = kept.behind + max(0, now.received - taken)
+            self.pauses = kept._replace(lost_us=kept.lost_us + us, behind=behind)
+        else:
+            longest = max(kept.longest_us, us)
+            self.pauses = kept._replace(us=kept.us + us, number=kept.number + 1, longest_us=longest)
 
     def keep_counters(self, field: str) -> None:
         """Keep the kernel's counters of this moment. It takes 4-20 us: not to be called near an instant."""
@@ -2624,10 +2657,12 @@ class Log:
     def look(self) -> None:
         """Note, before an answer, that a later part of it is here already: nothing tells that afterwards."""
         sent = parse_tcp_info(self.tcp_info.get("sent", b""))
-        if sent and not self.first_byte and not self.early:
-            now = parse_tcp_info(read_tcp_info(self.connected.socket))
-            if now and now.since(sent, "disorder") and not now.since(sent, "received"):
-                self.early = time.perf_counter_ns()
+        if sent:
+            at = time.perf_counter_ns()
+            now = self.note_counters(at)
+            torn = now.since(sent, "disorder") and not now.since(sent, "received")
+            if torn and not self.first_byte and not self.early:
+                self.early = at
 
     def fail(self, error: NetworkError, at: int) -> None:
         self.error, self.stopped = error, at
@@ -3462,6 +3497,7 @@ class SocketStream(Stream):
         self._wanted = 0  # what the poller is set to
         self._ancillary = socket.CMSG_SPACE(TIMESPEC.size) if timestamps else 0
         self._waited = False  # the newest read had to wait for its bytes
+        self._taken = 0  # bytes that were read
 
     def push(self) -> int:
         """Send what can leave at once without waiting; return the instant."""
@@ -3493,7 +3529,8 @@ class SocketStream(Stream):
         self.log.deadline.check(arrived)
         self.log.deadline.look(noticed)
         if self._waited:
-            self.log.note_pause(self.arrived, arrived)
+            self.log.note_pause(self.arrived, arrived, self._taken)
+        self._taken += count
         self.arrived = arrived
         if count:
             self.began = arrived
@@ -5449,11 +5486,10 @@ def page_text(history: Log) -> str:
 
 def starved_by_phase(history: Log) -> dict[str, int]:
     """Return for how long (us) each phase had this process wait for a CPU; none where no kernel tells."""
-    marks, starved = ("start", "connected", "sent", "answered", "ended"), {}
-    ends = [*history.ends, *filter(None, [history.stopped])]
-    for (begun, ended), phase, end in zip(zip(marks, marks[1:]), PHASES[1:], ends[1:]):
+    starved, ends = {}, [*history.ends, *filter(None, [history.stopped])]
+    for phase, end in zip(PHASES[1:], ends[1:]):
         spent = getattr(history.timing, phase) or 0
-        starved[phase] = min(spent, history.starved(begun, ended, end))
+        starved[phase] = min(spent, history.starved(*MARKS[phase], end))
     return starved
 
 
@@ -5463,7 +5499,7 @@ def pauses_of(history: Log, ended: Counters | None, xfer: int) -> Pauses:
     if not history.error or history.phase != "xfer" or quiet <= QUIET_US:
         return pauses
     longest = max(pauses.longest_us, quiet)
-    return Pauses(pauses.us + quiet, pauses.number + 1, longest, pauses.lost_us)
+    return pauses._replace(us=pauses.us + quiet, number=pauses.number + 1, longest_us=longest)
 
 
 def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -> Evidence:
@@ -6224,7 +6260,9 @@ TIME_OUT_US = 200_000  # before Linux sends something again, at the least; twice
 TICK_US = 10_000  # us by which the kernel's count of the time in which something was under way may be off
 HELD_BACK_US = 200_000  # us for which a kernel may hold an acknowledgment back (Linux 40 ms, others 200)
 LATE_SHARE = 0.7  # of the time until an acknowledgment: what was sent again was late, if a sample has so much
+SPREAD = 0.1  # of a round trip: so much longer may some of them be
 QUEUE_TRIPS = 1.5  # by so many times the round trip has grown on a line with a queue
+ALIKE = 0.6  # of the time of an upload: round trips that have so much together may be all of it
 WINDOW_SHARE = 0.1  # of the time of an upload: a window that held it back for less is no cause
 READ_LATE = 10  # times as long as this process waited for a CPU: so much of a body may be late by that
 RESEND_SLACK_US = 60_000  # us by which a lost answer may be later than its time-out and a round trip
@@ -6232,10 +6270,9 @@ NAGLE_US = range(38_000, 50_000)  # a delayed acknowledgment of Linux: 40 ms and
 NAGLE_TRIP_US = 20_000  # of the path at most
 LOOKUP_SLACK_US = 250_000  # that an answer may need once a time-out has passed
 LOOKUP_EARLY_US = 10_000  # by which time-outs may end early: 0.6 ms each, as measured
-# What a proxy does on each hop to it but the first, and when the kernel's counters were read, by phase.
+# What a proxy does on each hop to it but the first.
 PROXY_TASKS = {"proxy tls": "shake hands", **dict.fromkeys(("tunnel", "socks5"), "connect to the target")}
 RESENT = "had to be sent again: loss on the way"
-MARKS = {"tls": ("connected", "sent"), "wait": ("sent", "answered"), "xfer": ("answered", "ended")}
 
 
 class Bill:
@@ -6243,11 +6280,31 @@ class Bill:
     `server|path` is one of the two: one end cannot tell which.
     """
 
-    def __init__(self, phase: str, us: int) -> None:
+    def __init__(self, step: Step, phase: str) -> None:
+        begun, ended = (getattr(step.evidence, mark, None) for mark in MARKS[phase])
+        self.before = begun or JUST_CONNECTED  # what the kernel had counted when the phase began, and ended
+        self.after = ended or step.evidence.ended or JUST_CONNECTED
         self.phase = phase
-        self.left = us  # that nobody owes yet
+        self.left = getattr(step.timing, phase) or 0  # us that nobody owes yet
+        failed = step.error
+        self.timed_out = bool(failed and (failed.kind, failed.phase) == ("timeout", phase))
         self.shares: dict[str, Share] = {}
         self.findings: dict[str, Finding] = {}
+
+    def grown(self, name: str) -> int:
+        """Return by how much a count of the kernel's grew in this phase."""
+        return self.after.since(self.before, name)
+
+    @property
+    def lost(self) -> int:
+        """Return how many segments were sent again, but for those that had arrived already (RFC 2883)."""
+        return self.grown("retransmits") - self.grown("duplicates")
+
+    def resent_us(self, count: int) -> int:
+        """Return how long it takes to send so many segments again: each time-out is twice the one before. At
+        a deadline the next one is under way.
+        """
+        return self.before.time_out_us * ((1 << min(count + self.timed_out, 20)) - 1)
 
     def charge(self, owners: str, us: float = math.inf, finding: str = "", text: str = "") -> None:
         """Let somebody owe what is left, or less; `finding` and `text` are what there is to say of that."""
@@ -6262,23 +6319,35 @@ class Bill:
             self.findings.setdefault(finding, Finding(finding, self.phase, taken, certainty, text, owner))
 
 
-def slow_start_trips(size: int, segment: int) -> int:
-    """Return the round trips that so many bytes take: 10, 20, 40 segments … (RFC 6928, 5681)."""
-    trips = 1
-    while FIRST_WINDOW * (2**trips - 1) * max(1, segment) < size:
-        trips += 1
-    return trips
+def round_trips(size: int, segment: int) -> int:
+    """Return how many round trips so many bytes take: 10, 20, 40 segments … (RFC 6928, 5681)."""
+    windows = max(1, math.ceil(size / (FIRST_WINDOW * max(1, segment))))
+    return windows.bit_length()  # in so many go 1, 3, 7 first windows
 
 
-def counters_at(evidence: Evidence, phase: str) -> tuple[Counters, Counters]:
-    """Return what the kernel had counted at the begin and end of a phase, or at the end of all."""
-    begun, ended = (getattr(evidence, mark) for mark in MARKS[phase])
-    return begun or JUST_CONNECTED, ended or evidence.ended or JUST_CONNECTED
+def needs_only(us: float, trips: int, trip: int) -> bool:
+    """Tell whether a time is no longer than so many round trips."""
+    return us <= (trips + SPREAD) * trip + TICK_US
 
 
-def resent_us(before: Counters, count: int) -> int:
-    """Return how long it takes to send so many segments again: each time-out is twice the one before."""
-    return before.time_out_us * ((1 << min(count, 20)) - 1)
+def slow_start_us(size: int, segment: int, trip: int, us: int) -> int:
+    """Return for how long bytes were held back by windows that were still small, of a time that is longer
+    than these alone need: each takes a round trip, until what is left goes more slowly than the next one.
+    """
+    window, left, spent = FIRST_WINDOW * max(1, segment), size, us
+    while window < left and trip < spent and window * spent < left * trip:
+        window, left, spent = 2 * window, left - window, spent - trip
+    return us - size * spent // max(1, left)  # all of it goes at the rate of what is left
+
+
+def may_be_lost(step: Step, bill: Bill, us: float) -> bool:
+    """Tell whether an answer may have been lost in a silence: it comes again after a time-out, or at once if
+    later parts of it are here. Within a machine nothing is lost.
+    """
+    connected = step.evidence.connected
+    is_local = step.route.unix_socket or (connected and connected.segment > JUMBO_FRAME)
+    is_torn = bill.phase != "xfer" and bill.grown("disorder") > 0
+    return (us >= TIME_OUT_US or is_torn) and not is_local
 
 
 def fits_time_out(us: float, trip: int) -> bool:
@@ -6287,35 +6356,35 @@ def fits_time_out(us: float, trip: int) -> bool:
     return any(-TICK_US <= each <= RESEND_SLACK_US + 2 * trip for each in late)
 
 
-def may_be_lost(step: Step, us: float) -> bool:
-    """Tell whether an answer may have been lost in a silence: it comes again after a time-out at the
-    earliest, and within a machine nothing is lost.
-    """
-    connected = step.evidence.connected
-    is_local = step.route.unix_socket or (connected and connected.segment > JUMBO_FRAME)
-    return us >= TIME_OUT_US - TICK_US and not is_local
-
-
-def silent_owners(step: Step, phase: str, us: int) -> str:
+def silent_owners(step: Step, bill: Bill, us: int) -> str:
     """Return who owes a silence. Where nothing came until the deadline, a probe may tell whether the other
     end of the connection lives. Behind a proxy one end cannot tell which of the two was slow. What is as long
     as a time-out may be that of an answer of one segment that was lost.
     """
-    error, is_alive = step.error, step.evidence.is_alive
-    if error and (error.kind, error.phase) == ("timeout", phase) and not is_alive:
-        return "server|path" if is_alive is None else "path"
+    is_alive = step.evidence.is_alive
+    if bill.timed_out and bill.grown("disorder"):  # it waits for what was before it
+        return "loss|server"
+    if bill.timed_out and not is_alive:
+        return "server|path" if is_alive is None else "path|loss"
+    if bill.timed_out and bill.after.lacks_full_ones:
+        return "server|loss"
     if step.route.proxy:
         return "server|proxy"
-    is_loss = may_be_lost(step, us) and fits_time_out(us, step.evidence.trip)
-    return "server|loss" if is_loss else "server"
+    in_time = us < TIME_OUT_US or fits_time_out(us, step.evidence.trip)
+    return "server|loss" if in_time and may_be_lost(step, bill, us) else "server"
 
 
-def slow_text(step: Step, us: int, direct: str = "the server, or what is behind it,", task: str = "") -> str:
-    """Say how long whoever answers took, and that its answer may have been lost instead."""
+def slow_text(step: Step, bill: Bill, direct: str, task: str = "") -> str:
+    """Say how long whoever answers took, and that its answer may have been lost instead. It took longer if it
+    held the acknowledgment back.
+    """
     source = "" if step.route.source == "--proxy" else f" (from {step.route.source})"
     who = f"the proxy{source}, the way behind it or the server" if step.route.proxy else direct
-    lost = ", or its answer was lost" if may_be_lost(step, us) else ""
-    return f"{who} took about {length_text(us)}{task}{lost}"
+    lost = ", or its answer was lost" if may_be_lost(step, bill, bill.left) else ""
+    took = f"about {length_text(bill.left)}"
+    if "server|path" in bill.shares:
+        took = f"{length_text(bill.left)} to {length_text(bill.left + bill.shares['server|path'].us)}"
+    return f"{who} took {took}{task}{lost}"
 
 
 def around(step: Step) -> str:
@@ -6327,15 +6396,14 @@ def charge_dns(step: Step, bill: Bill) -> None:
     """Charge the resolver: say whom was asked, for how many names, and how many time-outs that fits."""
     resolver, answered = step.evidence.resolver, step.evidence.canonical_name
     host, _ = step.route.first_hop(step.request.url)
-    text = f"the resolver took {length_text(bill.left)}"
+    asked = f" ({', '.join(resolver.servers)})" if resolver else ""
+    text = f"the resolver{asked} took {length_text(bill.left)}"
     if resolver:
-        text = f"the resolver ({', '.join(resolver.servers)}) took {length_text(bill.left)}"
         names = 1 + (0 if host.endswith(".") else len(resolver.search))
         if names > 1 and (not answered or (answered == host and host.count(".") < resolver.ndots)):
             url = f"{host}." if step.route.proxy else step.request.url._replace(host=f"{host}.").text
-            text += (
-                f" for up to {names} names (search list): one run with {clip(url)} tells whether it is that"
-            )
+            tells = f"one run with {clip(url)} tells whether it is that"
+            text += f" for up to {names} names (search list): {tells}"
         passed, late = divmod(bill.left + LOOKUP_EARLY_US, resolver.time_out_us)
         if passed and late <= LOOKUP_EARLY_US + LOOKUP_SLACK_US:
             text += f"; it fits {plural(passed, 'time-out', 'a')} of {resolver.time_out_us / 1e6:g} s"
@@ -6348,8 +6416,10 @@ def attempts_text(step: Step) -> str:
     told = []
     for ip, spent, error in step.network.attempts:
         if error == GIVEN_UP:
-            only = "-6" if ":" in ip else "-4"
-            error = f"had not answered after {length_text(spent)}: dead or far, {only} tells"
+            alone = "-6" if ":" in ip else "-4"
+            if len({":" in each for each in step.network.addresses}) == 1:  # the other one is asked as well
+                alone = f"--resolve {place_text(*step.route.first_hop(step.request.url))}:{ip}"
+            error = f"had not answered after {length_text(spent)}: dead or far, {alone} tells"
         told += [f"{ip} {error}"] if error else []
     return list_first(told, 3)
 
@@ -6366,7 +6436,7 @@ def charge_connect(step: Step, bill: Bill) -> None:
     bill.charge("attempts!" if in_vain else "here!", evidence.connected_us - took, "attempts", in_vain)
     bill.charge("path!", trip)
     bill.charge("here!", evidence.starved.get("connect", 0))
-    late, again = took - trip, evidence.connected.retransmits if evidence.connected else 0
+    late, again = took - trip, bill.grown("retransmits")
     if again:
         causes = "it or its answer was lost or late (loss, a firewall, a full listen queue)"
         bill.charge("loss!", late, "loss", f"the SYN had to be sent again, {how_often(again)}: {causes}")
@@ -6380,8 +6450,11 @@ def charge_connect(step: Step, bill: Bill) -> None:
     tasks = [PROXY_TASKS[hop] for hop in hops[1 : len(hops) - url.secure]]
     if tasks:  # SOCKS asks twice (RFC 1928 section 3)
         bill.charge("path", trip * (len(tasks) + ("socks5" in hops)))
+        fits = may_be_lost(step, bill, bill.left) and fits_time_out(bill.left, trip)
+        owners, lost = ("proxy|loss", ", or its answer was lost") if fits else ("proxy", "")
         tcp = f"TCP to the proxy itself took {time_text(evidence.connected_us)}{around(step)}"
-        bill.charge("proxy!", bill.left, "proxy", f"the proxy took this long to {' and '.join(tasks)}; {tcp}")
+        text = f"the proxy took this long to {' and '.join(tasks)}{lost}; {tcp}"
+        bill.charge(owners, bill.left, "proxy", text)
     bill.charge("path")
 
 
@@ -6391,13 +6464,13 @@ def charge_late(step: Step, bill: Bill, trips: int) -> None:
     The kernel's count of that time (`busy`) tells how long the way was. An acknowledgment that is late may
     have been held back there, to go with the answer (RFC 1122 section 4.2.3.2), but not for long.
     """
-    trip, (before, after) = step.evidence.trip, counters_at(step.evidence, bill.phase)
-    busy, again, known = (after.since(before, name) for name in ("busy_us", "retransmits", "duplicates"))
-    beyond, lost = busy - trips * trip, again - known  # what was known there already was late (RFC 2883)
-    sample = before.smoothed_rtt_us + 8 * (after.smoothed_rtt_us - before.smoothed_rtt_us)
-    if lost > 0 and sample < LATE_SHARE * busy:
-        most = min(beyond, resent_us(before, again) + trip)
-        bill.charge("loss!", most, "loss", f"{plural(lost, 'segment')} {RESENT}")
+    trip, busy, again = step.evidence.trip, bill.grown("busy_us"), bill.grown("retransmits")
+    beyond, rtt = busy - trips * trip, bill.before.smoothed_rtt_us
+    sample = rtt + 8 * (bill.after.smoothed_rtt_us - rtt)
+    if bill.lost > 0 and sample < LATE_SHARE * busy:
+        most = min(beyond, bill.resent_us(again) + trip)
+        owners = "loss|path" if bill.timed_out else "loss!"  # it may be under way still
+        bill.charge(owners, most, "loss", f"{plural(bill.lost, 'segment')} {RESENT}")
         return
     owners, why = "path", ""
     if again and fits_time_out(beyond, trip):  # what was lost may be its acknowledgment
@@ -6417,31 +6490,32 @@ def charge_tls(step: Step, bill: Bill) -> None:
     bill.charge("path!", trips * evidence.trip)
     bill.charge("here!", max(quiet if quiet > TICK_US else 0, evidence.starved.get("tls", 0)))
     charge_late(step, bill, trips)
-    text = slow_text(step, bill.left, "the server, or a box in between,", " to answer the handshake")
-    bill.charge(silent_owners(step, "tls", bill.left), bill.left, "tls_slow", text + around(step))
+    text = slow_text(step, bill, "the server, or a box in between,", " to answer the handshake")
+    bill.charge(silent_owners(step, bill, bill.left), bill.left, "tls_slow", text + around(step))
 
 
-def upload_of(step: Step) -> tuple[int, str, str]:
+def upload_of(step: Step, bill: Bill, flights: int) -> tuple[int, str, str]:
     """Return how long a request of several round trips took to be acknowledged, who held it up, and the text.
 
     The other side's window did where it was shut, or ran empty: its program reads no faster, or the line
     behind it does not. While a window of HTTP/2 did, the kernel had nothing to count: then what is known is
-    when the last byte left. A line has a queue, in which round trips grow.
+    when the last byte left. A line has a queue, in which round trips grow; those of a path that has grown
+    are alike, and so many as are needed take all of the time.
     """
-    evidence, (before, after) = step.evidence, counters_at(step.evidence, "wait")
-    took, limited = (after.since(before, name) for name in ("busy_us", "limited_us"))
-    size = after.since(evidence.begun, "acknowledged")  # much of it may have left before the wait
-    held = max(limited, evidence.held_us)
+    evidence, took = step.evidence, bill.grown("busy_us")
+    held = max(bill.grown("limited_us"), evidence.held_us)
     if evidence.held_us:
         took = max(took, (step.timing.send or 0) + evidence.trip)
     owners, why = "line|server", "the line, this machine's way out, or a program there that reads no faster"
     if held > WINDOW_SHARE * took:
-        shut = f" (shut for {length_text(held)})" if held else ""
-        owners = "server|line"
-        why = f"the program there reads no faster, or its window is small{shut}; or the line"
-    elif after.smoothed_rtt_us >= QUEUE_TRIPS * evidence.trip:
+        small = f"its window is small (shut for {length_text(held)})"
+        owners, why = "server|line", f"the program there reads no faster, or {small}; or the line"
+    elif bill.after.smoothed_rtt_us >= QUEUE_TRIPS * evidence.trip:
         owners, why = "line", "the line, or this machine's way out"
+        if ALIKE * took <= flights * bill.after.smoothed_rtt_us <= took:
+            owners, why = "line|path", "the line, this machine's way out, or a path that has grown"
     compares = "; --vs --http1.1 compares" if evidence.held_us else ""
+    size = bill.after.since(evidence.begun, "acknowledged")  # much of it may have left before the wait
     size, shown = min(evidence.request_bytes, size), min(step.timing.wait or 0, took)
     mbit = size * 8 / max(1, shown)
     rate = f"{mbit:.1f} Mbit/s" if mbit >= 1 else f"{mbit * 1000:.0f} kbit/s"
@@ -6453,19 +6527,24 @@ def charge_upload(step: Step, bill: Bill, flights: int) -> None:
     """Charge for the time until a request of several round trips was acknowledged: for all of them but one,
     for losses, and for the rate. What comes after that is left.
     """
-    trip, (before, after) = step.evidence.trip, counters_at(step.evidence, "wait")
-    took, owners, text = upload_of(step)
-    after_it = max(0, (step.timing.wait or 0) - took)
-    lost = after.since(before, "retransmits") - after.since(before, "duplicates")
-    trips = f"it needs {flights} round trips of {time_text(trip)}"
-    needs = f"the request has {size_text(step.evidence.request_bytes)}: {trips}"
-    bill.charge("path!", min((flights - 1) * trip, bill.left - after_it), "path", needs)
-    if after.path_mtu < before.path_mtu:  # a router has told it: what was too large was sent again
-        bill.charge("path!", bill.left - after_it)
-    elif lost > 0 and owners == "line|server":
-        most = min(resent_us(before, lost), bill.left - after_it)
-        bill.charge("loss!", most, "loss", f"{plural(lost, 'segment')} {RESENT}")
-    bill.charge(owners, bill.left - after_it, "upload", text)
+    trip, size = step.evidence.trip, step.evidence.request_bytes
+    took, owners, text = upload_of(step, bill, flights)
+    after_it = min(bill.left, max(0, (step.timing.wait or 0) - took))
+    bill.left -= after_it
+    if bill.after.path_mtu < bill.before.path_mtu:  # a router has told it: what was too large was sent again
+        bill.charge("path!")
+    resent = bill.resent_us(bill.lost) if bill.lost > 0 and owners == "line|server" else 0
+    flown, windows = took - resent, (flights - 1) * trip
+    if not needs_only(flown, flights + 1, trip):
+        windows = slow_start_us(size, bill.before.segment, trip, flown - trip)
+    needs = f"the request has {size_text(size)}: it needs {flights} round trips of {time_text(trip)}"
+    bill.charge("path!" if needs_only(flown, flights, trip) else "path", windows, "path", needs)
+    owner = "loss|path" if bill.timed_out else "loss!"
+    bill.charge(owner, resent, "loss", f"{plural(bill.lost, 'segment')} {RESENT}")
+    if needs_only(bill.left, 1, trip):  # windows may have grown a little more slowly
+        bill.charge(f"path|{owners.partition('|')[0]}")
+    bill.charge(owners, bill.left, "upload", text)
+    bill.left += after_it
 
 
 def longest_first(timings: Iterable[Metric]) -> list[Metric]:
@@ -6481,47 +6560,81 @@ def charge_wait(step: Step, bill: Bill) -> None:
     bill.charge("path!", evidence.trip)
     bill.charge("here!", evidence.starved.get("wait", 0))
     torn = "parts of the answer were here, and waited for one that was lost on the way"
-    if last and last.segment < JUMBO_FRAME and last.segment_in < last.segment - LARGEST_OPTIONS:
+    if last and last.lacks_full_ones:
         torn += "; or packets of 1,500 bytes do not get through (MTU)"
     bill.charge("loss!", evidence.early_us, "loss", torn)
     if evidence.sent and last:
-        flights = slow_start_trips(evidence.request_bytes, evidence.sent.segment)
+        flights = round_trips(evidence.request_bytes, evidence.sent.segment)
         charge_late(step, bill, 1) if flights == 1 else charge_upload(step, bill, flights)
     if evidence.early_us:  # it may have been here since the look before
         bill.charge("server|loss", LOOK_NS // 1000)
-    text = slow_text(step, bill.left)
+    text = slow_text(step, bill, "the server, or what is behind it,")
     longest = next((each for each in longest_first(metrics_of(step)) if each.duration_ms), None)
     if longest and 1 <= (longest.duration_ms or 0) <= (step.timing.wait or 0) / 1000:
         who = "the server" if step.route.proxy else "it"
         text += f"; {who} reports {longest.duration_ms:.0f} ms itself ({clip(longest.name, MAX_FOREIGN)})"
     if bill.left in NAGLE_US and 0 < evidence.trip < NAGLE_TRIP_US:
         text += "; 40 ms is also what a delayed acknowledgment takes: TCP_NODELAY"
-    bill.charge(silent_owners(step, "wait", bill.left), bill.left, "server", text + around(step))
+    bill.charge(silent_owners(step, bill, bill.left), bill.left, "server", text + around(step))
+
+
+def charge_pauses(step: Step, bill: Bill, here: int) -> None:
+    """Charge for the times in which nothing came, in a part of which this process waited for a CPU. After an
+    acknowledgment that was late they may be the round trips of a path that has grown.
+    """
+    evidence, pauses, who = step.evidence, step.evidence.pauses, "proxy" if step.route.proxy else "server"
+    text = f"the {who} sent nothing for {length_text(pauses.us)}"
+    if pauses.number > 1:
+        longest = f"{pauses.number} pauses, the longest {length_text(pauses.longest_us)}"
+        whole = length_text(step.timing.xfer or 0)
+        text = f"the {who} sent in pieces: {length_text(pauses.us)} of {whole} in {longest}"
+    elif may_be_lost(step, bill, pauses.us):
+        text += ", or what it sent was lost"
+    owners = silent_owners(step, bill, pauses.us if pauses.number == 1 else 0)
+    late = bill.before.since(evidence.sent, "busy_us")
+    if round_trips(evidence.request_bytes, bill.before.segment) > 1:  # that was an upload
+        late = 0
+    if owners == "server" and late > evidence.trip + TICK_US and pauses.longest_us <= 2 * late:
+        owners, text = "server|path", f"{text}; or the path has grown"
+    bill.charge(owners, pauses.us - here, "pauses", text)
+
+
+def pace_of(step: Step, bill: Bill, idle: int) -> tuple[str, str]:
+    """Return who may have set the pace of a body, and how to say it. It came in pieces if most of the time
+    was `idle`: between them there were up to two round trips.
+    """
+    if needs_only(bill.left, 1, step.evidence.trip):
+        return (
+            "loss|path" if bill.grown("disorder") else "line|path"
+        ), ": a round trip more, the line, or a loss"
+    if bill.grown("disorder"):
+        return "line|loss", ": the line, a rate limit, or segments that were lost"
+    if bill.left < READ_LATE * step.evidence.starved.get("xfer", 0):
+        return "line|here", ": the line, or this process, which read it late"
+    if 2 * idle > bill.left:
+        return "server|line", " in pieces up to two round trips apart: the server, or a small buffer"
+    return "line|server", " without a pause: the line, a rate limit or a small buffer"
 
 
 def charge_xfer(step: Step, bill: Bill) -> None:
     """Charge for losses, pauses, flights of the slow start, and all else, in which bytes came at a rate."""
-    evidence, pauses, who = step.evidence, step.evidence.pauses, "proxy" if step.route.proxy else "server"
-    here = evidence.starved.get("xfer", 0)  # meanwhile nothing is read, and what comes next may wait for that
+    trip, pauses, size = step.evidence.trip, step.evidence.pauses, step.body_bytes
+    here = step.evidence.starved.get("xfer", 0)  # nothing is read then, and what comes next may wait for that
     bill.charge("here!", here)
+    flowing, flights = bill.left - pauses.us - pauses.lost_us, round_trips(size, bill.before.segment)
+    windows = (flights - 1) * trip
+    if not needs_only(flowing, flights, trip) and trip > 2 * QUIET_US:  # a line that is slow is seldom idle
+        windows = min(windows, pauses.flights_us)
+    # What came behind a segment that was missing took its time on the line, too.
+    behind_us = pauses.behind * max(0, flowing - windows) // max(1, size - pauses.behind)
     torn = "what came waited for a segment that was lost or late on the way"
-    bill.charge("loss!", pauses.lost_us, "loss", torn)
-    longest = f"{pauses.number} pauses, the longest {length_text(pauses.longest_us)}"
-    text = f"in pieces: {length_text(pauses.us)} of {length_text(step.timing.xfer or 0)} in {longest}"
-    if pauses.number == 1:
-        lost = ", or what it sent was lost" if may_be_lost(step, pauses.us) else ""
-        text = f"nothing for {length_text(pauses.us)}{lost}"
-    owners = silent_owners(step, "xfer", pauses.us if pauses.number == 1 else 0)
-    bill.charge(owners, pauses.us - here, "pauses", f"the {who} sent {text}")
-    rate = rate_text(step.body_bytes, bill.left)
-    text = f"{size_text(step.body_bytes)} in {length_text(bill.left)}: {rate} without a pause"
-    segment = evidence.answered.segment if evidence.answered else 0
-    bill.charge("path", evidence.trip * (slow_start_trips(step.body_bytes, segment) - 1))
-    if bill.left <= evidence.trip + TICK_US:
-        bill.charge("line|path")
-    if bill.left < READ_LATE * here:
-        bill.charge("line|here")
-    bill.charge("line|server", bill.left, "body", f"{text}: the line, a rate limit or a small buffer")
+    bill.charge("loss!", pauses.lost_us - behind_us, "loss", torn)
+    charge_pauses(step, bill, here)
+    text = f"{size_text(size)} in {length_text(bill.left)}: {rate_text(size, bill.left)}"
+    bill.charge("path", windows)
+    owners, why = pace_of(step, bill, pauses.flights_us - windows)
+    is_little = owners.endswith("path") and 2 * bill.left < step.timing.total
+    bill.charge(owners, bill.left, "body", "" if is_little else f"{text}{why}")
 
 
 CHARGES = (charge_dns, charge_connect, charge_tls, charge_wait, charge_xfer)  # in the order of PHASES
@@ -6546,7 +6659,7 @@ def findings_of(step: Step, bills: Iterable[Bill]) -> tuple[Finding, ...]:
     """
     total, trip = step.timing.total, step.evidence.trip
     failed = step.error.phase if step.error and step.error.kind != "dns" else None
-    here, path = ([each for each in step.account if each.owner == owner] for owner in ("here", "path"))
+    here, path = ([each for each in step.account if each.owners == owner] for owner in ("here", "path"))
     starved = "this process waited for a CPU, or computed: its times may be too long by this"
     made = [found for bill in bills if bill.phase != failed for found in bill.findings.values()]
     made.append(Finding("starved", None, owed(here), "seen", starved, "here"))
@@ -6578,72 +6691,70 @@ def step_notes(step: Step) -> Iterator[str]:
         yield f"the redirect leads from https to http on the same port: {why}"
 
 
-def silence_hint(step: Step, before: Counters, last: Counters, pending: int) -> str:
+def silence_hint(step: Step, bill: Bill, pending: int) -> str:
     """Say what a time-out means by what the kernel had counted: something was lost, or nothing came. So many
     bytes are `pending`: sent, and not acknowledged.
     """
-    ip, is_alive = step.network.ip or "", step.evidence.is_alive
+    ip, is_alive, segment = step.network.ip or "", step.evidence.is_alive, bill.after.segment
     size = 1452 if ":" in ip else 1472  # what is left of 1,500 bytes by the headers of IP and ICMP
     large = f" Or packets of 1,500 bytes may not get through: MTU; try ping -M do -s {size} {ip}."
-    if last.segment > JUMBO_FRAME:
+    if segment > JUMBO_FRAME:
         large = ""
-    if pending and last.since(before, "retransmits"):
-        lost = f"Lost on the way: {pending} bytes were sent again and not acknowledged"
+    if pending and bill.grown("retransmits"):
+        lost = f"Lost or late on the way: {pending} bytes were sent again and not acknowledged"
         return f"{lost}; check routing and firewalls.{large if pending > SMALL_PACKET else ''}"
-    if last.since(before, "disorder"):
+    if bill.grown("disorder"):
         return f"Lost on the way: what came waits for a segment before it.{large}"
     if pending:
         return ""
     silent = "nothing came back"
-    if step.timing.xfer is not None or last.since(before, "received"):
-        silent = f"nothing more came for {length_text(last.quiet_us)}"
+    if step.timing.xfer is not None or bill.grown("received"):
+        silent = f"nothing more came for {length_text(bill.after.quiet_us)}"
     who = {
         None: "the program (look at its load and log), or the path: ping it",
         True: "the machine answers, the program behind the port is silent: look at its load and log",
         False: "a probe had no answer either, so the path is dead, or the host",
     }[is_alive]
-    if last.segment_in > last.segment - LARGEST_OPTIONS or is_alive is False:  # a full one came, or none can
+    if not bill.after.lacks_full_ones or is_alive is False:  # a full one came, or none can
         large = ""
     return f"All that was sent was acknowledged, and {silent}: {who}; or {RAISE_M}{large}"
 
 
-def time_out_hint(step: Step, phase: str) -> str:
-    """Say what a time-out in tls, wait or xfer means: by what the account says of an upload, by the length of
+def time_out_hint(step: Step, bill: Bill) -> str:
+    """Say what a time-out in tls, wait or xfer means: by what its bill says of an upload, by the length of
     the body, by the kernel's counters. Empty where nothing tells: of the way behind a proxy they say nothing.
     """
-    evidence, network, last, response = step.evidence, step.network, step.evidence.ended, step.response
+    network, last, response = step.network, bill.after, step.response
     told, framing = "", {"content-length", "transfer-encoding"}
     if response and response.http_version != "HTTP/2" and not framing & field_names(response.headers):
         told = "Without Content-Length or chunks only closing the connection ends it: the server does not."
-    if not last or last.sent is None:
+    if not step.evidence.ended or last.sent is None:
         return told
-    before, _ = counters_at(evidence, phase)
-    if last.since(before, "received") and last.quiet_us < LEAST_QUIET_US:  # it still flows
+    sent, acknowledged = (last.since(step.evidence.begun, name) for name in ("sent", "acknowledged"))
+    pending, upload = max(0, sent - acknowledged), bill.findings.get("upload")
+    is_direct = not (told or step.route.proxy) and network.ip
+    is_lost = bill.grown("retransmits") and last.heard_us >= LEAST_QUIET_US
+    held = upload and is_direct and not is_lost and (pending or step.timing.send == step.timing.wait)
+    if upload and held and acknowledged > last.segment:
+        return f"{upload.text[0].upper()}{upload.text[1:]}; or {RAISE_M}"
+    if bill.grown("received") and last.quiet_us < LEAST_QUIET_US:  # it still flows
         return ""
-    acknowledged = last.since(evidence.begun, "acknowledged")
-    if network.idle_us is not None and last.since(before, "retransmits") and not acknowledged:
+    if network.idle_us is not None and bill.grown("retransmits") and not acknowledged:
         return FORGOTTEN_HINT.format(network.idle_us / 1e6)
-    if told or step.route.proxy or not network.ip:
-        return told
-    held = any("line" in (share.owner, share.other) for share in step.account if share.phase == "wait")
-    whole = step.timing.xfer is not None or step.timing.send != step.timing.wait
-    if held and not whole and acknowledged > last.segment:
-        _, _, text = upload_of(step)
-        return f"{text[0].upper()}{text[1:]}; or {RAISE_M}"
-    return silence_hint(step, before, last, max(0, last.since(evidence.begun, "sent") - acknowledged))
+    return silence_hint(step, bill, pending) if is_direct else told
 
 
-def what_to_try(step: Step, spent_us: int) -> str:
+def what_to_try(step: Step, bills: Mapping[str, Bill], spent_us: int) -> str:
     """Return what to try after a failure; `spent_us` is what the whole chain has taken."""
-    error, evidence, route = step.error, step.evidence, step.route
+    error, ended, route = step.error, step.evidence.ended, step.route
     assert error
-    hint, spent = error.hint, getattr(step.timing, error.phase) or 0
-    if error.kind == "timeout" and error.phase in MARKS:
-        hint = time_out_hint(step, error.phase) or hint
-    quiet = min(evidence.ended.quiet_us if evidence.ended else 0, step.timing.xfer or 0)
-    if error.kind != "timeout" and quiet >= 2 * LEAST_QUIET_US:
+    hint, spent, is_late = error.hint, getattr(step.timing, error.phase) or 0, error.kind == "timeout"
+    if is_late and error.phase in ("tls", "wait", "xfer"):
+        hint = time_out_hint(step, bills[error.phase]) or hint
+    quiet = min(ended.quiet_us if ended else 0, step.timing.xfer or 0)
+    if not is_late and quiet >= 2 * LEAST_QUIET_US:
         hint = f"Nothing came for {length_text(quiet)} before that. {hint}"
-    if error.kind == "timeout" and step.timing.total and spent < spent_us / 2:
+    if is_late and step.timing.total and spent < spent_us / 2:
         early = f"What came before left {error.phase} only {length_text(spent)} of that time"
         hint = f"{early}: look there first; or {RAISE_M}" if spent < LEAST_LEFT_US else f"{early}. {hint}"
     if route.proxy and route.source != "--proxy" and error.kind != "redirect":
@@ -6653,12 +6764,16 @@ def what_to_try(step: Step, spent_us: int) -> str:
 
 def accounted(step: Step, spent_us: int) -> Step:
     """Return a step with its account, its findings, and what to try; `spent_us` is that of its chain."""
-    bills = [Bill(phase, getattr(step.timing, phase) or 0) for phase in PHASES]
-    for bill, charge in zip(bills, CHARGES):
+    bills = {phase: Bill(step, phase) for phase in PHASES}
+    for bill, charge in zip(bills.values(), CHARGES):
         charge(step, bill)
-    step = step._replace(account=tuple(share for bill in bills for share in bill.shares.values()))
-    step = step._replace(findings=findings_of(step, bills))
-    return step._replace(error=step.error._replace(hint=what_to_try(step, spent_us))) if step.error else step
+    step = step._replace(account=tuple(share for bill in bills.values() for share in bill.shares.values()))
+    step = step._replace(findings=findings_of(step, bills.values()))
+    return (
+        step._replace(error=step.error._replace(hint=what_to_try(step, bills, spent_us)))
+        if step.error
+        else step
+    )
 
 
 def loop_text(run: Run) -> str:

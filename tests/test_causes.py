@@ -144,7 +144,7 @@ def test_what_a_proxy_is_slow_to_do_is_seen(lab, road, scheme, tasks):
         f"the proxy took this long to {tasks}; TCP to the proxy itself took",
         f"{scheme}://slow.test/",
     )
-    lab.finds(costs("proxy", "seen", 200, words), "-x", proxy.replace(ANY, FAR), url)
+    lab.finds(costs("proxy", "fits", 200, words), "-x", proxy.replace(ANY, FAR), url)
     mute = lab.serve(scripted(Peer.read_to_end, host=ANY)).url("", FAR).replace("http", road)
     (step,) = lab.ask("-m", 1, "-x", mute, url, code=75)["steps"]
     assert (f"the TLS handshake with the proxy {mute} " in step["error"]["message"]) is (road == "https")
@@ -360,7 +360,7 @@ def test_an_address_that_is_dead_is_told_beside_the_one_that_answers(lab):
     names = Names(lab, {"two.test": [OTHERS[0], FAR]})
     names.settings()
     lab.way.change(rules=silent(OTHERS[0]))
-    words = (f"{OTHERS[0]} had not answered after 2", ": dead or far, -4 tells")
+    words = (f"{OTHERS[0]} had not answered after 2", ": dead or far, --resolve two.test:")
     lab.finds(costs("attempts", "seen", 240, *words), names.url("two.test"))
 
 

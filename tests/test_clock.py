@@ -140,11 +140,13 @@ class Counting:
 
 
 PAUSES = {  # the round trip, how long nothing came, segments out of order by then (all in ms) -> its Pauses
-    "as long as can be without one": ((0, 20, 0), (0, 0, 0, 0)),
-    "longer": ((0, 20.001, 0), (20_001, 1, 20_001, 0)),
-    "two round trips": ((40, 80, 0), (0, 0, 0, 0)),
-    "more than two": ((40, 80.001, 0), (80_001, 1, 80_001, 0)),
-    "behind a lost segment": ((0, 300, 3), (0, 0, 0, 300_000)),
+    "as long as can be without one": ((0, 20, 0), (0, 0, 0, 0, 0, 0)),
+    "longer": ((0, 20.001, 0), (20_001, 1, 20_001, 0, 0, 0)),
+    "half a round trip": ((48, 24, 0), (0, 0, 0, 0, 0, 0)),
+    "more than half": ((48, 24.001, 0), (0, 0, 0, 0, 0, 24_001)),
+    "two round trips": ((40, 80, 0), (0, 0, 0, 0, 0, 80_000)),
+    "more than two": ((40, 80.001, 0), (80_001, 1, 80_001, 0, 0, 0)),
+    "behind a lost segment": ((0, 300, 3), (0, 0, 0, 300_000, 50, 0)),
 }
 
 
@@ -153,13 +155,31 @@ PAUSES = {  # the round trip, how long nothing came, segments out of order by th
 def test_a_pause_is_longer_than_20_ms_and_two_round_trips(case, kept):
     trip, ms, disorder = case
     log = tool.Log()
-    log.first_byte, log.tcp_info = at(50_000), {"answered": Counting(trip * 1000).info}
-    log.connected = tool.Connected(1, Counting(disorder=disorder), None, None)
-    log.note_pause(at(0), at(50_000) + round(ms * 1000) * US)
+    log.first_byte, log.tcp_info = at(50_000), {"sent": Counting().info}
+    log.connected = tool.Connected(1, Counting(trip * 1000, 150, disorder), None, None)
+    log.note_pause(at(0), at(50_000) + round(ms * 1000) * US, 100)
     assert tuple(log.pauses) == kept, "what was before the first byte is none"
-    log.note_pause(at(900_000), at(900_000) + 100_000 * US)
+    log.note_pause(at(900_000), at(900_000) + 100_000 * US, 100)
     longest = max(kept[2], 100_000)
-    assert tuple(log.pauses) == (kept[0] + 100_000, kept[1] + 1, longest, kept[3]), "no further one was lost"
+    expected = (kept[0] + 100_000, kept[1] + 1, longest, *kept[3:])
+    assert tuple(log.pauses) == expected, "no further one was lost"
+
+
+@pytest.mark.needs("linux")
+@pytest.mark.parametrize(("seen", "lost"), [("earlier", 0), ("before", 0), ("meanwhile", 100_000)])
+def test_what_was_lost_before_a_pause_is_not_its_cause(seen, lost):
+    """A kept connection, or a handshake, may have lost something long ago."""
+    log = tool.Log()
+    log.first_byte = at(0)
+    log.connected = tool.Connected(1, Counting(received=9, disorder=3), None, None)
+    log.tcp_info = {"sent": Counting(disorder=3 if seen == "earlier" else 0).info}
+    if seen == "before":
+        log.look()
+    since = time.perf_counter_ns()
+    for _ in range(3):
+        log.look()
+    log.note_pause(since, since + 100_000 * US, 9)
+    assert (log.pauses.us, log.pauses.lost_us) == (100_000 - lost, lost)
 
 
 @pytest.mark.needs("linux")

@@ -19,7 +19,7 @@ BODY = Reply(body=b"x" * 100_000)
 ROUTES = {"/": BODY, "/slow": Reply(body=b"x", wait=60)}
 MTU = f"packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1472 {FAR}"
 PROGRAM = "the machine answers, the program behind the port is silent"
-LOST = "Lost on the way: "
+LOST = "Lost or late on the way: "
 OK = b"HTTP/1.1 200 OK\r\n"
 SOON = ("-m", "2")
 """The time of a run that is to end in a timeout, and before it to get as far as its peer lets it."""
