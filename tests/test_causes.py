@@ -139,12 +139,12 @@ def test_a_cause_is_found(lab, cause):
 def test_what_a_proxy_is_slow_to_do_is_seen(lab, road, scheme, tasks):
     context = lab.tls("slow.test") if scheme == "https" else None
     server = lab.start().serve(http_server(host=ANY, tls=context))
-    proxy, _ = lab.serve(relay_proxy(road, server, 0.25, lab.tls() if road == "https" else None, host=ANY))
+    proxy, _ = lab.serve(relay_proxy(road, server, 0.37, lab.tls() if road == "https" else None, host=ANY))
     words, url = (
         f"the proxy took this long to {tasks}; TCP to the proxy itself took",
         f"{scheme}://slow.test/",
     )
-    lab.finds(costs("proxy", "fits", 200, words), "-x", proxy.replace(ANY, FAR), url)
+    lab.finds(costs("proxy", "fits", 330, words), "-x", proxy.replace(ANY, FAR), url)
     mute = lab.serve(scripted(Peer.read_to_end, host=ANY)).url("", FAR).replace("http", road)
     (step,) = lab.ask("-m", 1, "-x", mute, url, code=75)["steps"]
     assert (f"the TLS handshake with the proxy {mute} " in step["error"]["message"]) is (road == "https")
