@@ -152,29 +152,24 @@ KEEPS = [
 ]
 
 
-def test_what_has_an_end_of_its_own_keeps_the_connection():
-    count = len(KEEPS)
-    steps, requests = serving(lambda peer, number: peer.send(KEEPS[number - 1]), count, "-d", "x" * 5000)
+@pytest.mark.needs("linux")
+def test_what_has_an_end_of_its_own_keeps_the_connection_which_is_not_probed_while_idle():
+    """Probes would keep it alive, and nobody would see that the way forgets it."""
+    count, timers = len(KEEPS), set()
+
+    def talk(peer, number):
+        peer.send(KEEPS[number - 1])
+        peer.wait(0.05)
+        client = f":{peer.sock.getpeername()[1]:04X}"
+        sockets = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines())
+        timers.update(fields[5][:2] for fields in sockets if fields[1].endswith(client))
+
+    steps, requests = serving(talk, count, "-d", "x" * 5000, "--interval", "0.1")
     assert warmth(steps) == [False] + [True] * (count - 1)
+    assert "00" in timers, "there was always one: 02 is that of probes (proc(5))"
     assert [(connection, request.body) for connection, request in requests] == [(0, b"x" * 5000)] * count
     heads, _ = serving(lambda peer, number: peer.send(OK[:-2]), 4, "-X", "HEAD")
     assert warmth(heads) == WARM
-
-
-@pytest.mark.needs("linux")
-def test_an_idle_connection_is_not_probed():
-    """It would be kept alive, and nobody would see that the way forgets it."""
-    timers = []
-
-    def talk(peer, number):
-        peer.send(OK)
-        peer.wait(0.2)
-        client = f":{peer.sock.getpeername()[1]:04X}"
-        sockets = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines())
-        timers.extend(fields[5][:2] for fields in sockets if fields[1].endswith(client))
-
-    serving(talk, 2, "--interval", "0.5")
-    assert timers and "02" not in timers, "that is a probe's (proc(5))"
 
 
 # --- closed while idle, and closed too late -------------------------------------------------------
