@@ -160,7 +160,7 @@ def test_bytes_of_a_location_that_are_no_utf_8_stay_as_they_are():
 
 
 NOWHERE = [
-    *(b"mailto:b.test", b"localhost:80/", b"///"),
+    *(b"mailto:b.test", b"localhost:80/", b"///", b"/".ljust(1 << 18, b"y")),
     *(b"/x\x00y", b"/x\ry", b"http://u:secret@b.test:x/", b"ftp://u:secret@b.test/"),
 ]
 
