@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from checks import check_usage_error, flat
+from checks import check_usage_error
 from conftest import PATIENCE
 from inside import failure, here, only_step, tool
 from paths import going_first
@@ -160,21 +160,6 @@ def test_a_407_to_a_plain_request_is_the_response(proxy, server):
     result.warned(
         "refused the request (407). Give the proxy a user name and password, in its URL: http://user:pass"
     )
-
-
-def test_an_answer_that_came_before_a_reset_is_said_first(call_tool, tmp_path):
-    def script(peer):
-        peer.read_until(b"\r\n\r\n")
-        peer.send("HTTP/1.1 407 Who\r\nContent-Length: 500\r\n\r\nno entry")
-        peer.reset()
-
-    (tmp_path / "body").write_bytes(b"x" * 8_000_000)
-    with scripted(script) as peer:
-        for way in (["-x", peer.url(""), "http://a.test/"], [peer.url()]):
-            result = call_tool("-m", "60", "-d", f"@{tmp_path}/body", *way)
-            text = flat(result.out + result.err)
-            assert result.code == 75 and "the answer was 407 Who, then connection " in text
-            assert "The answer says why" in text and "look at its log" not in text
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,14 @@ RESETS = [
 ] + [
     Case("a reset before the request", lambda peer: peer.reset(), "network"),
     Case(
+        "a reset after a refusal",
+        talk(b"HTTP/1.1 413 Too Large\r\nContent-Length: 500\r\n\r\nno entry", end="reset"),
+        "network",
+        413,
+        says="the answer was 413 Too Large, then connection ",
+        hint="The answer says why",
+    ),
+    Case(
         "a reset instead of an answer", talk(end="reset"), "network", phase="wait", hint="ask with https://"
     ),
 ]
