@@ -8497,7 +8497,9 @@ def verdict_sentence(found: Comparison) -> str:
     if found.verdict == "unlike":
         answers = f"{name} answers {found.own.usual_status}, {against} {found.other.usual_status}"
         return f"{answers}: the times are of different work"
-    if found.verdict == "too_few" and total.median is not None:
+    if total.median is None:
+        return ""
+    if found.verdict == "too_few":
         if not (found.own.good and found.other.good):
             return f"Not compared: {against if found.own.good else name} has no good answer"
         change = f"{three_digits(total.median)} ms {'faster' if total.median < 0 else 'slower'}"
@@ -8508,11 +8510,9 @@ def verdict_sentence(found: Comparison) -> str:
         what = f"in total: {parts} ms; " if parts else "found: "
         span = "between {} ms faster and {} ms slower".format(*map(three_digits, total.interval or ()))
         return f"No difference {what}{name} is {span}{than} (95 %)"
-    if found.verdict in ("faster", "slower"):
-        size, low, high = map(three_digits, (total.median, *sorted(total.interval or (), key=abs)))
-        words = f"{name.capitalize()} is {found.verdict}{than}: total by {size} ms ({low} to {high})"
-        return f"{words}: {parts or 'no single phase is certain'}"
-    return ""
+    size, low, high = map(three_digits, (total.median, *sorted(total.interval or (), key=abs)))
+    words = f"{name.capitalize()} is {found.verdict}{than}: total by {size} ms ({low} to {high})"
+    return f"{words}: {parts or 'no single phase is certain'}"
 
 
 def beside_rows(found: Comparison) -> Iterator[Row]:
