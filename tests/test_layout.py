@@ -66,6 +66,12 @@ def test_no_local_name_is_one_of_the_module():
     assert [(name, names & {*vars(tool)}) for name, names in own if names & {*vars(tool)}] == []
 
 
+def test_every_name_of_the_module_is_used():
+    """What nobody needs goes: a name that stands in the file once is dead."""
+    words = re.findall(r"\w+", SOURCE)
+    assert {name for name, _ in bindings(TREE) if words.count(name) < 2} == {"annotations"}  # of __future__
+
+
 # --- sections -------------------------------------------------------------------------------------
 
 
