@@ -129,6 +129,7 @@ def sample_of(ms: float) -> dict[str, int]:
 
 
 AGAIN = {"retransmits": 1}
+MOVED = tool.Response(302, "", "HTTP/1.1", ())
 BY_SOCKET = {"route": tool.Route(None, None, "/s"), "connected_us": None}
 ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "a lookup": ({"dns": 40}, "resolver! 40"),
@@ -569,6 +570,13 @@ def test_the_row_spent_has_owners_in_falling_order_without_what_is_below_a_hundr
     assert (label, text) == ("Spent", "75 ms server, 24 ms path (2 round trips of 12), 13 ms resolver")
     ((_, text),) = tool.spent_row(tool.accounted(step_of(connect=12, **waited(412, 412)), 0))
     assert text == "424 ms path", "they grew"
+
+
+def test_a_step_that_nothing_was_asked_for_repeats_no_other():
+    first = step_of(wait=30)
+    again = first._replace(number=2, error=tool.Failure("redirect", "dns", "no", "try"))
+    assert tool.loop_text(tool.Run((first, again), False)) == ""
+    assert "a loop" in tool.loop_text(tool.Run((first, again._replace(error=None, response=MOVED)), False))
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,15 @@ def test_what_was_lost_before_a_pause_is_not_its_cause(seen, lost):
     assert (log.pauses.us, log.pauses.lost_us) == (100_000 - lost, lost)
 
 
+@pytest.mark.parametrize(("quiet", "number"), [(20, 0), (20.001, 1)])
+def test_the_silence_before_a_body_was_cut_off_is_a_pause_too(quiet, number):
+    log = log_of(("connect", "tls"), way()[:-1])
+    log.error = tool.NetworkError("network", "no", "try")
+    ended = tool.JUST_CONNECTED._replace(quiet_us=round(quiet * 1000))
+    us = round(quiet * 1000) * number
+    assert tool.pauses_of(log, ended, 50_000) == tool.Pauses(us, number, us)
+
+
 @pytest.mark.needs("linux")
 def test_ten_times_a_second_it_is_noted_that_parts_of_an_answer_are_here():
     for first_byte, now, early in (
