@@ -196,6 +196,8 @@ SEARCH = "a.test b.test c.test d.test"
 LATE_SYN_ACK = {**rule("down", "syn", 1, "late", 0.7), **owes(0.7, "path|server")}
 HOLE = {**rule("down", "large", 0), "body": 5_000, "lost": "", "rest": "loss"}
 TOLD = {**rule("up", "large", 0, "told", 1300), "upload": 100_000, "lost": "path", "rest": "path"}
+GROWS_TWICE = {**grows("up"), "rest": "path"}
+FAR_LINE = {way: {**line(way, 200_000, 250_000), "rtt": 0.15, "rest": "path|line"} for way in ("up", "down")}
 FIRST_TWO = tuple(Rule("down", "data", nth, times=2) for nth in (1, 2))
 RANDOM = has(rtt=0.05, lost="", rest="line|loss")
 SINGLE: dict[str, dict[str, tuple[Part, ...]]] = {
@@ -223,6 +225,7 @@ SINGLE: dict[str, dict[str, tuple[Part, ...]]] = {
         "grows by 180 ms after TLS": (grows("up"), TLS),
         "grows on a kept connection": (grows("up", nth=4), KEPT),
         "a cookie of 30 KB, 150 ms": (has(rtt=0.15, words=("-b", f"a={'c' * 30_000}"), trips=1),),
+        "it grows by 180 ms, 100 ms": (has(rtt=0.1, words=("-b", f"a={'c' * 30_000}"), trips=1), GROWS_TWICE),
         "slow start up, 150 ms": (has(rtt=0.15, upload=300_000, rest="path"),),
         "slow start down, 150 ms": (has(rtt=0.15, body=300_000, rest="path|line"),),
         "ICMP tells a path MTU, 150 ms": (has(rtt=0.15), TOLD),
@@ -244,6 +247,12 @@ SINGLE: dict[str, dict[str, tuple[Part, ...]]] = {
         "an MTU hole that the far kernel finds": (HOLE, kernels(mtu_probing="1")),
         "an MTU hole, -m 1.5": (HOLE, until(1.5)),
         "the way holds an answer for 300 ms": (rule("down", "data", 1, "late", 0.3), has(rest="path|loss")),
+        "a ServerHello lost, then pauses": (TLS, rule("down", "data"), pieces(3, 0.3, 9_000)),
+        "one segment of a full line lost": (
+            FAR_LINE["down"],
+            rule("down", "data", 60),
+            has(rtt=0.012, lost=""),
+        ),
         "3 % of a body lost, 50 ms": (rule("down", "data", 0, chance=0.03), RANDOM, has(body=500_000)),
         "3 % of an upload lost, 50 ms": (rule("up", "data", 0, chance=0.03), RANDOM, has(upload=500_000)),
     },
@@ -254,6 +263,8 @@ SINGLE: dict[str, dict[str, tuple[Part, ...]]] = {
         "a line with a queue of 100 ms, down": (narrow("down", 0.1),),
         "a body of 2 MB on a slow line": (line("down", 2_000_000, 1_000_000),),
         "a body over TLS on a slow line": (line("down", 125_000, 250_000), TLS),
+        "a far line, down": (FAR_LINE["down"],),
+        "a far line, up": (FAR_LINE["up"],),
         "a line with a small window": (line("up", 300_000, 500_000, "line|server"), SMALL_IN),
         "a small window, 100 ms": (has(rtt=0.1, upload=150_000, rest="server|path"), SMALL_IN),
         "a small buffer here, 100 ms": (has(rtt=0.1, body=150_000, rest="line|path|here"), SMALL_IN),
