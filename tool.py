@@ -7861,7 +7861,7 @@ def step_attributes(step: Step, secrets: Secrets) -> dict[str, object]:
     host, port = (None, None) if led_astray else step.request.url.place
     return {
         "http.request.method": step.request.method,
-        "url.full": secrets.mask(step.url).partition("#")[0].partition("?")[0],
+        "url.full": secrets.mask(step.url).partition("?")[0],
         "server.address": host,
         "server.port": port,
         "http.request.resend_count": step.number - 1 or None,

@@ -148,9 +148,6 @@ def test_a_redirect_that_leads_nowhere_is_a_step_without_the_query_of_its_url(tr
     assert "SECRET" not in written and "token" not in written
     before, mark, _ = document["steps"][-1]["error"]["message"].partition("?")
     assert "redirect" in before and two.status.message == f"{before}{mark}..."
-    with http_server({"/": redirect("ftp://a.test/cb#x")}) as server:
-        [trace], _ = traced("-L", server.url(), code=75)
-    assert attributes(trace.steps()[1])["url.full"] == "ftp://a.test/cb"
 
 
 def test_each_run_of_a_series_is_a_line(traced, server):
