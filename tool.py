@@ -6261,6 +6261,7 @@ TICK_US = 10_000  # us by which the kernel's count of the time in which somethin
 HELD_BACK_US = 200_000  # us for which a kernel may hold an acknowledgment back (Linux 40 ms, others 200)
 LATE_SHARE = 0.7  # of the time until an acknowledgment: what was sent again was late, if a sample has so much
 SPREAD = 0.1  # of a round trip: so much longer may some of them be
+MORE_FLIGHTS = 5  # of so many one more may be needed, for windows that grow more slowly
 QUEUE_TRIPS = 1.5  # by so many times the round trip has grown on a line with a queue
 ALIKE = 0.6  # of the time of an upload: round trips that have so much together may be all of it
 WINDOW_SHARE = 0.1  # of the time of an upload: a window that held it back for less is no cause
@@ -6534,14 +6535,14 @@ def charge_upload(step: Step, bill: Bill, flights: int) -> None:
     if bill.after.path_mtu < bill.before.path_mtu:  # a router has told it: what was too large was sent again
         bill.charge("path!")
     resent = bill.resent_us(bill.lost) if bill.lost > 0 and owners == "line|server" else 0
-    flown, windows = took - resent, (flights - 1) * trip
-    if not needs_only(flown, flights + 1, trip):
+    flown, windows, more = took - resent, (flights - 1) * trip, max(1, flights // MORE_FLIGHTS)
+    if not needs_only(flown, flights + more, trip):
         windows = slow_start_us(size, bill.before.segment, trip, flown - trip)
     needs = f"the request has {size_text(size)}: it needs {flights} round trips of {time_text(trip)}"
     bill.charge("path!" if needs_only(flown, flights, trip) else "path", windows, "path", needs)
     owner = "loss|path" if bill.timed_out else "loss!"
     bill.charge(owner, resent, "loss", f"{plural(bill.lost, 'segment')} {RESENT}")
-    if needs_only(bill.left, 1, trip):  # windows may have grown a little more slowly
+    if needs_only(bill.left, more, trip):  # windows may have grown a little more slowly
         bill.charge(f"path|{owners.partition('|')[0]}")
     bill.charge(owners, bill.left, "upload", text)
     bill.left += after_it

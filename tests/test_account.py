@@ -123,6 +123,11 @@ def grown(ms: float) -> dict[str, Any]:
     return waited(600, 600, request_bytes=30_000, **far(100), smoothed_rtt_us=round(ms * MS))
 
 
+def large(ms: float) -> dict[str, Any]:
+    """Send 10 MB, which needs ten round trips of 100 ms."""
+    return waited(ms, ms, request_bytes=10_000_000, **far(100))
+
+
 def sample_of(ms: float) -> dict[str, int]:
     """Give the smoothed round trip after an acknowledgment that took so long."""
     return {"smoothed_rtt_us": TRIP + round((ms * MS - TRIP) / 8)}
@@ -225,6 +230,8 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "an upload of one round trip more": (sent(83.2, 83.2), "path! 12, path 48, path|line 23.2"),
     "a window that costs one": (sent(83.2, 83.2, limited_us=12 * MS), "path! 12, path 48, path|server 23.2"),
     "of more": (sent(83.3, 83.3), "path! 12, path 17.988, line|server 53.312"),
+    "a large one in two more": (large(1210), "path! 100, path 900, path|line 210"),
+    "in more than two": (large(1221), "path! 100, path 612.091, line|server 508.909"),
     "an upload that waits for windows, then on a line": (
         waited(600, 600, request_bytes=100_000, **far(100), smoothed_rtt_us=201 * MS),
         "path! 100, path 32.274, line 467.726",
