@@ -6262,6 +6262,7 @@ HELD_BACK_US = 200_000  # us for which a kernel may hold an acknowledgment back 
 LATE_SHARE = 0.7  # of the time until an acknowledgment: what was sent again was late, if a sample has so much
 SPREAD = 0.1  # of a round trip: so much longer may some of them be
 MORE_FLIGHTS = 5  # of so many one more may be needed, for windows that grow more slowly
+FEW_LOST = 2  # segments of an upload: where more are lost, a rate limit may be the reason
 QUEUE_TRIPS = 1.5  # by so many times the round trip has grown on a line with a queue
 ALIKE = 0.6  # of the time of an upload: round trips that have so much together may be all of it
 WINDOW_SHARE = 0.1  # of the time of an upload: a window that held it back for less is no cause
@@ -6540,8 +6541,10 @@ def charge_upload(step: Step, bill: Bill, flights: int) -> None:
         windows = slow_start_us(size, bill.before.segment, trip, flown - trip)
     needs = f"the request has {size_text(size)}: it needs {flights} round trips of {time_text(trip)}"
     bill.charge("path!" if needs_only(flown, flights, trip) else "path", windows, "path", needs)
-    owner = "loss|path" if bill.timed_out else "loss!"
-    bill.charge(owner, resent, "loss", f"{plural(bill.lost, 'segment')} {RESENT}")
+    owner, why = "loss|path" if bill.timed_out else "loss!", ""
+    if bill.lost > FEW_LOST:
+        owner, why = "loss|line", ", or a rate limit"
+    bill.charge(owner, resent, "loss", f"{plural(bill.lost, 'segment')} {RESENT}{why}")
     if needs_only(bill.left, more, trip):  # windows may have grown a little more slowly
         bill.charge(f"path|{owners.partition('|')[0]}")
     bill.charge(owners, bill.left, "upload", text)

@@ -259,6 +259,7 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
         sent(560, 284, retransmits=2, duplicates=1),
         "path! 12, path 48, loss! 212, path|line 12, server|loss 276",
     ),
+    "an upload with three": (sent(960, 860, retransmits=3), "path! 60, loss|line 800, server 100"),
     "an upload that is lost at last": (
         sent(1500, 1500, retransmits=2, error="wait timeout"),
         "path! 60, loss|path 1440",
@@ -418,6 +419,7 @@ TOLD: dict[str, dict[str, Any]] = {
     "connect": {"connect": 712},
     "loss": {"connect": 1012, "connected": AGAIN},
     "loss of a request": waited(231, 231, **AGAIN),
+    "loss of much": sent(960, 860, retransmits=3),
     "loss of large packets": waited(700, 12, early_us=600 * MS, ended={"segment_in": 536}),
     "loss in a body": came(300, **paused(0, 0, lost=250)),
     "path": {"connect": 412, **waited(412, 412, ended={"rtt_us": 412 * MS})},
@@ -467,6 +469,7 @@ connect: the answer to the SYN came 700 ms later than a round trip (12.0 ms): a 
 loss: the SYN had to be sent again, once: it or its answer was lost or late (loss, a firewall, a full listen
   queue)
 loss of a request: 1 segment had to be sent again: loss on the way
+loss of much: 3 segments had to be sent again: loss on the way, or a rate limit
 loss of large packets: parts of the answer were here, and waited for one that was lost on the way; or packets
   of 1,500 bytes do not get through (MTU)
 loss in a body: what came waited for a segment that was lost or late on the way
