@@ -6608,9 +6608,8 @@ def pace_of(step: Step, bill: Bill, idle: int) -> tuple[str, str]:
     was `idle`: between them there were up to two round trips.
     """
     if needs_only(bill.left, 1, step.evidence.trip):
-        return (
-            "loss|path" if bill.grown("disorder") else "line|path"
-        ), ": a round trip more, the line, or a loss"
+        owners = "loss|path" if bill.grown("disorder") else "line|path"
+        return owners, ": a round trip more, the line, or a loss"
     if bill.grown("disorder"):
         return "line|loss", ": the line, a rate limit, or segments that were lost"
     if bill.left < READ_LATE * step.evidence.starved.get("xfer", 0):
