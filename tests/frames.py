@@ -32,9 +32,6 @@ STATUS_200 = b"\x88"
 Field = tuple[str, str]
 
 
-# --- what is sent ---------------------------------------------------------------------------------
-
-
 def frame(
     kind: int, payload: bytes = b"", flags: int = 0, stream: int = 1, length: int | None = None
 ) -> bytes:
@@ -101,9 +98,6 @@ def goaway(last: int, code: int = 0, words: bytes = b"") -> bytes:
 
 
 PINGED = frame(PING, b"12345678", 0, 0)
-
-
-# --- what is read ---------------------------------------------------------------------------------
 
 
 class Frame(NamedTuple):
@@ -178,9 +172,6 @@ class Conversation:
     def send(self, *frames: bytes) -> None:
         """Send frames in one piece."""
         self.peer.send(b"".join(frames))
-
-
-# --- servers --------------------------------------------------------------------------------------
 
 
 @functools.cache

@@ -141,9 +141,6 @@ def test_of_a_chain_the_last_step_is_compared_and_kept_connections_with_kept_one
     assert document["summary"]["slo"]["thresholds_ms"] == {}, "a phase that a side lacks is no budget"
 
 
-# --- what FILE may be -----------------------------------------------------------------------------
-
-
 def test_the_file_may_be_the_one_that_is_written_and_there_are_twenty_runs(call_tool, site, export):
     path = export(*of_many(site.url()))
     old = json.loads(path.read_bytes())
@@ -233,9 +230,6 @@ def test_whatever_a_file_lacks_or_holds_instead_the_program_ends_well(call_tool,
     assert refused > 100 and shown > 10
 
 
-# --- what is shown --------------------------------------------------------------------------------
-
-
 def test_the_drawn_report_has_both_and_a_sentence(call_tool, site, export, tmp_path):
     path = changed(scaled(export(*of_many(site.url())), 0.001), "label", "tuesday")
     words = ("--baseline", path, *of_many("--slo", "ttfb=+1%", site.url("/slow")))
@@ -269,9 +263,6 @@ def test_credentials_of_a_spoilt_file_are_not_shown_and_escapes_do_nothing(call_
         assert "\x1b" not in result.out + result.err
         if "--json" not in words:
             assert "\u202e" not in result.out and len(result.out) < 30_000
-
-
-# --- relative budgets: how they are judged --------------------------------------------------------
 
 
 def test_a_page_that_became_slower_shuts_the_gate(call_tool, site, export):

@@ -26,8 +26,6 @@ def asked(run, *arguments, path="/", warned=None, **settings):
         return request
 
 
-# --- every option, in every place that must know it ------------------------------------------------
-
 OPTIONS = [text.split() for group in tool.OPTIONS.values() for text, _, _ in group]
 TAKING_VALUES = [names for names in OPTIONS if names[0] in tool.VALUED]
 SPELLINGS = [name for names in OPTIONS for name in names]
@@ -87,8 +85,6 @@ def test_version_names_the_program_and_makes_no_request(run_tool, server):
         assert re.fullmatch(r"httphases \d+\.\d+\S*\n", result.out)
     assert server.accepted == 0
 
-
-# --- what is refused ------------------------------------------------------------------------------
 
 WRONG_VALUES = {  # of each option
     "-X": ["TRACE", "", "G\nT", "*"],
@@ -189,9 +185,6 @@ def test_a_url_that_cannot_be_asked_for_is_refused(call_tool):
     for said, urls in REFUSED_URLS.items():
         for url in urls:
             check_usage_error(call_tool(url), said)
-
-
-# --- method and data ------------------------------------------------------------------------------
 
 
 def test_a_method_is_sent_in_upper_case_and_wins_over_data(call_tool):

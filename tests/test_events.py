@@ -19,8 +19,6 @@ from samples import sample
 from screens import SGR
 from servers import Reply, every, free_port, http_server
 
-# --- what is an event, and what is not ------------------------------------------------------------
-
 START = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.timezone.utc)
 CERTIFICATE = tool.Certificate("shop.example", ("shop.example",), "R1", "1", None, None, "3c0d5950" * 8)
 FIRST = ("203.0.113.10", CERTIFICATE, "HTTP/2")
@@ -115,8 +113,6 @@ def test_fields_that_are_ever_new_are_not_watched_for_ever():
     assert len(watch._traits) == 64
 
 
-# --- where they are told --------------------------------------------------------------------------
-
 TIME = r"\d\d:\d\d:\d\d"
 
 
@@ -196,9 +192,6 @@ def test_of_several_addresses_events_stand_in_place_of_lines_and_name_them(run_t
     assert re.search(rf"{TIME} run 2 {broken}: 404 .* run [34] {broken}: 404 -> 200 \(404 for 1 run, ", shown)
     assert f"Bad runs {broken}: 1 of 11 rounds: round 1 (404) (-f makes this exit 22)" in shown
     assert [(each["target"], each["side"]) for each in document["events"]] == [(broken, None)] * 2
-
-
-# --- real changes of real servers -----------------------------------------------------------------
 
 
 def test_a_server_in_the_place_of_another_is_one_outage_and_its_certificate_is_told(

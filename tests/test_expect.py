@@ -23,9 +23,6 @@ def fifth():
         yield server
 
 
-# --- one run --------------------------------------------------------------------------------------
-
-
 def test_a_budget_that_an_error_page_keeps_is_kept_and_called_that(call_tool, server):
     budget = ("--compact", "--slo", "ttfb=9000")
     with http_server({"/": Reply(503)}) as failing:
@@ -63,9 +60,6 @@ def test_of_a_chain_the_last_status_is_expected(call_tool):
         for expect, follow, last in (("302", ["-L"], 404), ("200", [], 302)):
             result = call_tool(*follow, "--compact", "--expect", expect, server.url())
             assert (result.code, result.err, f": {last} " in result.out) == (22, "", True)
-
-
-# --- a series -------------------------------------------------------------------------------------
 
 
 def test_sums_and_budgets_are_of_good_answers_and_all_the_others_are_counted(call_tool, fifth, tmp_path):

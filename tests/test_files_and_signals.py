@@ -32,9 +32,6 @@ def export(tmp_path):
     return path
 
 
-# --- files ----------------------------------------------------------------------------------------
-
-
 def test_a_file_has_the_mode_of_the_umask_whatever_the_old_one_had(start_tool, server, export):
     for umask, mode in ((0o022, 0o644), (0o077, 0o600)):
         for path, old in ((export, 0o640), (export.with_name("new"), None)):
@@ -102,9 +99,6 @@ def test_a_fifo_waits_for_its_reader_and_gets_the_whole_document_or_ends_at_a_si
     assert os.listdir(tmp_path) == ["fifo"] and stat.S_ISFIFO(fifo.stat().st_mode)
 
 
-# --- places that cannot be written ----------------------------------------------------------------
-
-
 @pytest.mark.needs("linux")
 def test_a_disk_that_fills_up_leaves_nothing_half_written(run_tool, server, tmp_path):
     """The disk has a page for the folder and one for the old file; the new one does not fit in beside it."""
@@ -144,17 +138,12 @@ def test_where_one_may_not_write_nothing_is(run_tool, server, export):
         assert (result.code, result.err) == (73, said)
 
 
-# --- descriptors and devices ----------------------------------------------------------------------
-
-
 def test_a_stream_by_any_other_path_is_a_link():
     """So the file behind it is never renamed over."""
     for path in ("//dev/stdout", "/proc/thread-self/fd/1", "/proc/self/exe"):
         with pytest.raises(OSError, match="symbolic link"):
             tool.write_file(path, [b"new"])
 
-
-# --- killed while writing -------------------------------------------------------------------------
 
 BIG = [(f"X-{number}", "x" * 1000) for number in range(990)]
 """Headers of nearly a megabyte: eleven steps of them take a moment to write."""
@@ -179,9 +168,6 @@ def test_a_file_is_old_or_new_when_the_writer_is_killed(start_tool, export, numb
     text = export.read_text(encoding="utf-8")
     assert text == OLD or check_document(json.loads(text))
     assert os.listdir(folder) == ["out.json"] or number == signal.SIGKILL
-
-
-# --- signals --------------------------------------------------------------------------------------
 
 
 def test_a_second_signal_to_a_single_run_changes_nothing(start_tool, export):
@@ -222,9 +208,6 @@ def test_a_storm_of_signals_at_any_moment_ends_as_the_first_of_them_does(start_t
             assert process.returncode - 128 in numbers
             assert text == OLD or check_document(json.loads(text))
     assert sent
-
-
-# --- streams --------------------------------------------------------------------------------------
 
 
 def unread(start_tool, *arguments, stream="stdout"):

@@ -32,8 +32,6 @@ def received(call_tool, script, *arguments, **settings):
     return step["response"]
 
 
-# --- the head -------------------------------------------------------------------------------------
-
 STATUS_LINES = {
     "HTTP/1.0 200 OK": ["HTTP/1.0", 200, "OK"],
     "HTTP/1.1 404 No such page here": ["HTTP/1.1", 404, "No such page here"],
@@ -108,9 +106,6 @@ def test_more_bytes_than_the_length_says_are_noted(call_tool):
         assert note in err and (f"{note}: its Content-Length is too small" in err) is (size == said)
 
 
-# --- interim responses ----------------------------------------------------------------------------
-
-
 def test_interim_responses_are_counted_and_are_not_the_response(call_tool):
     hint = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"
     interim = "HTTP/1.1 102 Processing\r\n\r\n" + hint * 2 + "HTTP/1.1 199 Odd\r\n\r\n"
@@ -118,9 +113,6 @@ def test_interim_responses_are_counted_and_are_not_the_response(call_tool):
     assert (response["status"], response["bytes"]) == (200, 5)
     assert response["interim"] == [102, 103, 103, 199]
     assert "link" not in {header["name"].lower() for header in response["headers"]}
-
-
-# --- what is sent ---------------------------------------------------------------------------------
 
 
 def test_a_method_that_brings_something_says_so_when_it_brings_nothing(call_tool):
@@ -193,8 +185,6 @@ def test_an_upload_goes_on_after_the_header_of_a_success(call_tool, large):
 
     assert received(call_tool, script, "-d", body)["bytes"] == 3
 
-
-# --- the type of the body -------------------------------------------------------------------------
 
 JSON, XML, TEXT, BINARY = "application/json", "application/xml", "text/plain", "application/octet-stream"
 LONG = tool.MAX_DECODED

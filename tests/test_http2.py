@@ -46,9 +46,6 @@ def megabyte(tmp_path):
     return "-d", f"@{tmp_path / 'body'}"
 
 
-# --- against servers nobody here wrote ------------------------------------------------------------
-
-
 def test_a_server_that_speaks_http2_is_spoken_to_in_http2(run_tool, http2, authority):
     result = run_tool("--json", "-", "--cacert", authority.file, http2.url("/?size=1000"))
     step = only_step(result)
@@ -63,9 +60,6 @@ def test_http2_can_be_refused_and_without_h2_it_is_not_offered(run_tool, http2, 
     assert (step["network"]["alpn"], step["response"]["http_version"]) == ("http/1.1", "HTTP/1.1")
     result = run_tool("--json", "-", "--cacert", authority.file, http2.url(), without=("h2",))
     assert only_step(result)["response"]["http_version"] == "HTTP/1.1"
-
-
-# --- what the client says -------------------------------------------------------------------------
 
 
 def asked(authority, *arguments, path="/"):
@@ -101,9 +95,6 @@ def test_the_client_forbids_push_and_opens_wide_windows(authority):
     assert settings[ENABLE_PUSH] == 0 and settings[WINDOW_SIZE] >= 10_000_000
     [update] = [frame for frame in frames if frame.kind == WINDOW_UPDATE and frame.stream == 0]
     assert update.value >= 10_000_000
-
-
-# --- responses that are whole ---------------------------------------------------------------------
 
 
 def ping_and_settings_in_the_body(c):
@@ -176,9 +167,6 @@ def test_h2_s_words_about_a_field_repeat_no_credential(authority):
         assert "mine" not in result.out + result.err
 
 
-# --- uploads --------------------------------------------------------------------------------------
-
-
 def upload_of(c):
     """Return what has come of the request's body."""
     return b"".join(frame.payload for frame in c.frames if frame.kind == DATA)
@@ -236,9 +224,6 @@ def test_an_upload_stops_at_an_answer_that_does_not_want_it(authority, megabyte)
     assert taken[0] <= 65_535, "the first window was more than the server had opened before its answer"
 
 
-# --- downloads larger than the window -------------------------------------------------------------
-
-
 def test_a_download_larger_than_the_window_never_stalls(authority, monkeypatch):
     """The window is made small here, so that a test can fill it several times."""
     monkeypatch.setattr(tool, "HTTP2_WINDOW", 100_000)
@@ -257,9 +242,6 @@ def test_a_download_larger_than_the_window_never_stalls(authority, monkeypatch):
             credit = {stream: room - cost for stream, room in credit.items()}
 
     assert only_step(converse(authority, script))["response"]["bytes"] == 1_000_000
-
-
-# --- times ----------------------------------------------------------------------------------------
 
 
 HEAD = frame(HEADERS, b"\x88\0\1x\1y", END_HEADERS)

@@ -67,8 +67,6 @@ def test_a_megabyte_of_a_response_costs_no_more_than_letters(run_tool, tmp_path)
         assert seconds(data, *style, without=("rich",) if first % 3 == 2 else ()) <= most, first
 
 
-# --- what masking costs ---------------------------------------------------------------------------
-
 NAMES = b"-sig" * 16 + b"%5b"
 SLOW = {
     "interim": 100 * (b"HTTP/1.1 103 Early\r\n" + much(NAMES) + b" x: y\r\n\r\n"),

@@ -16,9 +16,6 @@ BANNER = re.compile(r"^# -----.*\n# (\d+)([a-z]?)\. \w[\w/ ]*[.,] ", re.MULTILIN
 SECTIONS = [(int(number), letter) for number, letter in BANNER.findall(SOURCE)]
 
 
-# --- rule 1: upward only --------------------------------------------------------------------------
-
-
 def bindings(node):
     """Yield each name of the module that is bound in a part of it, with its line."""
     for child in ast.iter_child_nodes(node):
@@ -72,9 +69,6 @@ def test_every_name_of_the_module_is_used():
     assert {name for name, _ in bindings(TREE) if words.count(name) < 2} == {"annotations"}  # of __future__
 
 
-# --- sections -------------------------------------------------------------------------------------
-
-
 def test_the_sections_are_numbered_in_order():
     assert sorted(set(SECTIONS)) == SECTIONS
     assert sorted({number for number, _ in SECTIONS}) == list(range(1, SECTIONS[-1][0] + 1))
@@ -83,9 +77,6 @@ def test_the_sections_are_numbered_in_order():
 def test_the_map_in_the_docstring_lists_every_section():
     listed = {int(number) for number in re.findall(r"(?<![\d.])(\d{1,2}) [A-Z]", ast.get_docstring(TREE))}
     assert listed == {number for number, _ in SECTIONS}
-
-
-# --- functions ------------------------------------------------------------------------------------
 
 
 def test_no_function_is_longer_than_60_lines():

@@ -25,9 +25,6 @@ def site():
         yield server
 
 
-# --- compact --------------------------------------------------------------------------------------
-
-
 def test_a_compact_report_is_one_line_a_step_and_nothing_else(call_tool, site):
     result = call_tool("--compact", "-L", site.url("/start"))
     assert (result.code, result.err) == (0, "")
@@ -61,9 +58,6 @@ def test_a_line_is_never_broken_however_narrow_the_terminal(run_tool):
         result = run_tool("--compact", server.url(path), terminal="out err", columns=40)
     [line] = ESCAPE.sub("", result.out).splitlines()
     assert parse_compact(line)["url"] == server.url(path)
-
-
-# --- metrics only ---------------------------------------------------------------------------------
 
 
 def test_a_metrics_report_is_one_line_a_step_with_every_token(call_tool, site):
@@ -114,12 +108,6 @@ def test_a_summary_of_runs_that_all_failed_says_why(call_tool):
         result = call_tool("--compact", "--count", "3", "--interval", "0", server.url())
     [summary] = summaries(result.out)
     assert ("error" in summary, summary["runs"], summary["n"]) == (False, "3", "2")
-
-
-# --- the waterfall --------------------------------------------------------------------------------
-
-
-# --- colours --------------------------------------------------------------------------------------
 
 
 @pytest.mark.needs("rich")

@@ -52,8 +52,6 @@ STATES = {
 """How the server of a gate answers: in one way, in several in turn, not at all. What is good is so by far:
 the machine of the tests may be busy. A new server stands beside one that is as GOOD."""
 
-# --- what the papers say --------------------------------------------------------------------------
-
 
 def anchors(text):
     """Return the anchors of a text's headings, as GitHub makes them."""
@@ -97,8 +95,6 @@ def gates():
         if code
     ]
 
-
-# --- a network where README's names lead to servers -----------------------------------------------
 
 HERE = """
 ip address add 203.0.113.1/24 dev lo
@@ -210,9 +206,6 @@ def at_once(works):
     """Call functions side by side, since they wait most of the time; not all, for some must not be late."""
     with ThreadPoolExecutor(6) as pool:
         return [future.result() for future in [pool.submit(work) for work in works]]
-
-
-# --- the tests ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("paper", PAPERS)

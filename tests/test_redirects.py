@@ -14,9 +14,6 @@ def follow(call_tool, server, *arguments, path="/start"):
     return result, result.json()["steps"]
 
 
-# --- which are followed ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_followed_when_wanted_and_has_a_location(call_tool, status):
     routes = {"/start": redirect("/end", status), "/end": Reply(body=b"end"), "/bare": Reply(status)}
@@ -44,8 +41,6 @@ def test_any_other_status_with_a_location_is_final(call_tool):
             assert (result.code, step["response"]["status"]) == (0, status)
 
 
-# --- the next request -----------------------------------------------------------------------------
-
 METHODS = ("GET", "POST", "PUT", "HEAD")
 CHANGED = {(303, method) for method in METHODS if method != "HEAD"} | {(301, "POST"), (302, "POST")}
 CONTENT = {"Content-Type": "text/x-test", "Content-Language": "de", "Content-Encoding": "identity"}
@@ -70,8 +65,6 @@ def test_the_method_after_a_redirect_and_a_body_repeated_or_dropped_with_its_fie
         assert second.values("Content-Length") in ([[], ["0"]] if dropped else [["6"]])
         assert second.values("X-Kept") == ["yes"]
 
-
-# --- what is not sent on --------------------------------------------------------------------------
 
 SECRETS = ["Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token", "X-OTHER-TOKEN"]
 GIVEN = [word for name in SECRETS for word in ("-H", f"{name}: hunter2")]
@@ -179,9 +172,6 @@ def test_a_cookie_goes_to_the_hosts_of_its_domain_and_over_tls_where_it_says_so(
         ]
 
 
-# --- where a chain ends ---------------------------------------------------------------------------
-
-
 FAR = f"/{'x' * 300}/"
 
 
@@ -239,9 +229,6 @@ def test_a_location_that_cannot_be_followed_is_a_failed_step_of_its_own(call_too
             first, second = call_tool("-L", mode, server.url("/start")).out.splitlines()
             assert "302" in first and "redirect" in second
         assert call_tool("--compact", server.url("/start")).code == 0, "nobody wanted to follow it"
-
-
-# --- how a chain is shown -------------------------------------------------------------------------
 
 
 def test_of_a_megabyte_of_urls_in_a_field_the_beginning_is_shown_and_masked(call_tool):

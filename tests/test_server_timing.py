@@ -23,9 +23,6 @@ def metrics(*values):
     return [tuple(metric.values()) for metric in found]
 
 
-# --- Server-Timing --------------------------------------------------------------------------------
-
-
 NO_DURATIONS = [*"-1 nan inf 1e999 1_0 0x1 5ms ٣ .".split(), "1 2", "9" * 400]
 
 
@@ -74,9 +71,6 @@ def test_the_waterfall_lists_what_the_server_says_the_longest_first(run_tool):
     assert "\x1b" not in result.out
 
 
-# --- caches ---------------------------------------------------------------------------------------
-
-
 def test_the_waterfall_quotes_what_caches_say(call_tool):
     fields = [("X-Cache", "RefreshHit from cloudfront"), ("age", "86"), ("Via", "1.1 \x1b[31ma")]
     fields += [("Via", "1.1 s3cret-w0rd"), ("Cache-Status", "b; fwd=uri-miss; stored")]
@@ -89,9 +83,6 @@ def test_the_waterfall_quotes_what_caches_say(call_tool):
         [row] = fields_of(call_tool(server.url("/long")).out, "Cache")
         assert row.startswith("Via: xxx") and len(row) < 300
         assert "  Cache " not in call_tool(server.url("/none")).out
-
-
-# --- the header fields ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("delay", "told"), [("30", "30 s"), ("Fri, 31 Dec 1999", "Fri, 31 Dec 1999")])
@@ -128,8 +119,6 @@ def test_the_header_fields_are_shown_as_json_has_them(run_tool, tmp_path):
     for secret in ("s3cret-w0rd", "t0ken-of-mine", "user:pw", "\x1b"):
         assert secret not in result.out
 
-
-# --- error pages ----------------------------------------------------------------------------------
 
 NGINX = (
     b"<html>\r\n<head><title>400 Bad Request</title><style>p { color: red }</style></head>\r\n<body>\r\n"

@@ -34,8 +34,6 @@ def write(tmp_path, content):
     return path
 
 
-# --- malformed specifications ---------------------------------------------------------------------
-
 MALFORMED = {  # what is given: what is said of it
     **dict.fromkeys(
         ["", "-5", "total=1,,dns=1", "=5", "total=1=2", "total=5 ms", "total=1e308s", "total=1\x1b"], ""
@@ -65,9 +63,6 @@ def test_a_malformed_budget_is_refused_in_a_panel_and_named_before_anything_happ
     assert server.accepted == 0 and not list(tmp_path.iterdir())
 
 
-# --- budgets in a file ----------------------------------------------------------------------------
-
-
 def test_budgets_of_a_file_hold_where_no_inline_one_overrides_them(call_tool, server, tmp_path):
     path = write(tmp_path, "\ufeff# grün ≤ schnell\r\n\n#dns=1\nWait = 5e3 \n\tTtfb=4.0005s\r\ntotal=0.001")
     words = ("--slo-file", path, "--slo", "TOTAL=90000", "--slo", "tls=7", "--json", "-", server.url())
@@ -88,9 +83,6 @@ def test_a_file_without_sound_entries_is_refused_in_few_words(call_tool, server,
     missing = call_tool("--slo-file", tmp_path / "missing.slo", server.url(), env={"COLUMNS": "300"})
     check_usage_error(missing, "SLO Error", "missing.slo")
     assert server.accepted == 0
-
-
-# --- what is judged -------------------------------------------------------------------------------
 
 
 def test_a_chain_is_judged_by_its_last_response_alone(call_tool, server, authority, tls):
@@ -120,8 +112,6 @@ def test_when_every_step_fails_nothing_is_judged(call_tool):
             result = call_tool(*words, "--json", "-", server.url())
             assert result.code == 75 and "slo" not in result.json()["summary"] and "SLO" not in result.err
 
-
-# --- the panel ------------------------------------------------------------------------------------
 
 BULLET = re.compile(r"(\w+): (\d+\.\d{1,3}|\d+)ms > (\S+)ms \(\+(\d+\.\d{1,3})ms\)")
 
@@ -193,9 +183,6 @@ def test_a_budget_on_a_percentile_of_few_runs_is_warned_of(call_tool, server):
     words = ("--metrics-only", "--interval", 0, "--slo", "total.p90=90000", server.url())
     call_tool("--count", 28, *words).warned("total.p90: the p90 of 28 runs is usually below the true p90")
     assert call_tool("--count", 29, *words).err == ""
-
-
-# --- in a series ----------------------------------------------------------------------------------
 
 
 def test_a_plain_budget_must_hold_in_every_run_and_the_worst_is_named(call_tool):

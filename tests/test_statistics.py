@@ -75,9 +75,6 @@ def test_the_rank_of_the_interval_is_the_largest_that_a_binomial_distribution_al
         assert tool.interval_rank(needed, rivals) and not tool.interval_rank(needed - 1, rivals)
 
 
-# --- many steps, one summary ----------------------------------------------------------------------
-
-
 def test_of_kept_connections_the_good_answers_count_else_those_of_new_ones():
     cold, warm = sample(1, 10, reused=False), sample(2, 11, reused=True)
     kept = tool.Summary([cold, warm])
@@ -93,9 +90,6 @@ def test_a_difference_has_three_digits_and_is_never_rounded_to_nothing():
     cells = {None: "-", 0: "0", -3: "−0.003", 553: "+0.55", 9_994: "+9.99", 20_000: "+20.0"}
     cells[1_020_000] = "+1020"
     assert {us: tool.signed_ms(us) for us in cells} == cells
-
-
-# --- slow runs, and what goes with them -----------------------------------------------------------
 
 
 def made(values, traits=(), status=200):

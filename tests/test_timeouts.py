@@ -138,9 +138,6 @@ def test_a_goaway_before_the_silence_is_named(authority):
     assert error["message"] == f"no response came within 1 s; before that {told}"
 
 
-# --- kept connections that the way has forgotten --------------------------------------------------
-
-
 @on_a_path
 def test_a_connection_that_the_way_has_forgotten_is_called_that(lab):
     """As a NAT does it: the packets of a connection that was idle are dropped, those of new ones are not."""

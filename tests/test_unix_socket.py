@@ -35,9 +35,6 @@ def local(folder) -> Iterator[Server]:
         yield server
 
 
-# --- what is sent, and what is reported ------------------------------------------------------------
-
-
 def test_a_request_goes_there_whatever_the_url_s_host(local):
     """As one asks Docker: the host is no name that could be looked up."""
     step = only_step(here("--unix-socket", local.host, "http://docker.invalid/v1.43/info?a=1"))
@@ -89,9 +86,6 @@ def test_open_files_that_the_server_hands_over_are_not_taken(folder):
         assert sum(os.path.exists(link) and os.path.samefile(link, file.name) for link in links) == 1
 
 
-# --- TLS -------------------------------------------------------------------------------------------
-
-
 def test_tls_over_it_is_with_the_url_s_host(folder, authority):
     context = authority.context("inside.test", common_name="inside")
     names: list[Any] = []
@@ -103,9 +97,6 @@ def test_tls_over_it_is_with_the_url_s_host(folder, authority):
     assert names == ["inside.test", "other.test"]
     assert network["tls_verified"] is True and network["cert_cn"] == "inside"
     assert "its default, for inside.test" in wrong["error"]["message"]
-
-
-# --- where nobody answers --------------------------------------------------------------------------
 
 
 def check_failed(path: Path, reason: str, hint: str) -> None:
@@ -145,9 +136,6 @@ def test_a_socket_that_one_may_not_write_to_is_a_failed_step(local):
         check_failed(Path(local.host), "permission denied", "permissions")
     finally:
         os.seteuid(0)
-
-
-# --- what is refused -------------------------------------------------------------------------------
 
 
 def test_what_has_to_do_with_addresses_is_excluded_and_an_empty_path_is_none(local, call_tool):

@@ -39,9 +39,6 @@ def check_decent(result, codes) -> None:
     assert not ACCIDENT.search(result.err)
 
 
-# --- limits ---------------------------------------------------------------------------------------
-
-
 def limited(limit: str) -> tuple[str, ...]:
     """Make a prefix that sets a limit of `ulimit`."""
     return usable(*shell(f'ulimit {limit}; "$@"'))
@@ -156,8 +153,6 @@ def test_an_upload_takes_no_memory_beyond_its_body(run_tool, tmp_path, authority
     assert outcome.peak_mib <= (size >> 20) + 32
 
 
-# --- surroundings ---------------------------------------------------------------------------------
-
 ENVIRONMENTS = {
     "rubbish": {
         **dict.fromkeys(("TERM", "COLUMNS", "TZ", "RES_OPTIONS", "LOCALDOMAIN"), "../\u0668\x1b[2J\udcff"),
@@ -187,8 +182,6 @@ def test_a_system_without_this_folder_is_enough(run_tool, server, folder):
     check_decent(outcome, [0])
     assert parse_metrics(outcome.out.rstrip("\n"))["status"] == "200"
 
-
-# --- signals --------------------------------------------------------------------------------------
 
 WHEN_IMPORTING = """
 import os, sys, signal
