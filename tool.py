@@ -63,7 +63,7 @@ to users what that comes to:
     changes files   28
     environment     28; what it holds is passed to 7, 8, 9, 13, 15, 27
     threads         5, 13
-    signals         28, and 1 during the imports
+    signals         28, and 1 during the imports; 5 keeps them from other threads
     processes       1, 28: none but this one is started or ended
     evaluates code  nowhere
 
@@ -1152,6 +1152,8 @@ class Worker:
             self.crash, self.done = error, True
 
     def _run(self, work: Callable[[], object]) -> None:
+        # They are for the main thread, in their order: it would notice late what another one took.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         try:
             self.result = work()
         except BaseException as error:
