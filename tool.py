@@ -2594,9 +2594,8 @@ class Log:
         self.received = 0  # bytes of the body that have come
         self.page = b""  # how the body begins, if it is text and the status was not expected
         self.pauses = Pauses()
-        self.looks: list[
-            tuple[int, Counters]
-        ] = []  # two instants by which more had come, and what was counted
+        # The two newest instants by which more had come, and what was counted then.
+        self.looks: list[tuple[int, Counters]] = []
         self.early = 0  # since when a later part of the answer is known to be here
         self.cpu_times: Mapping[str, tuple[int, int, int]] = {}  # by field of Evidence, and at the start
         self.done: int | None = None  # the last byte of the body
@@ -4204,7 +4203,10 @@ def read_body_in_chunks(reader: Reader, log: Log) -> None:
             read_headers(reader, log)
             return
         count_body(reader, length, log)
-        if reader.line(65536):
+        ending = reader.exactly(1)  # a whole line may never come
+        if ending == b"\r":
+            ending = reader.exactly(1)
+        if ending != b"\n":
             raise protocol_error("a chunk is longer than its size says")
 
 

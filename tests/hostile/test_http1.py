@@ -123,6 +123,7 @@ CHUNKS = (
     + [
         Case("a trailer without a colon", CHUNKED + b"0\r\n\x1b[31m\r\n\r\n"),
         Case("no line end after a chunk", CHUNKED + b"6\r\nhello\n0\r\n\r\n", says="longer than its size"),
+        Case("more than a chunk, then silence", talk(CHUNKED + b"5\r\nhello!", end="hold"), size=5),
         Case("a chunk of the largest size that is read", CHUNKED + b"FFFFFFFFFFFFFFF\r\nhello\n", size=6),
         Case("the last chunk without its last line", talk(CHUNKED + b"0\r\n", end="hold"), "timeout"),
     ]
