@@ -6778,11 +6778,9 @@ def accounted(step: Step, spent_us: int) -> Step:
         charge(step, bill)
     step = step._replace(account=tuple(share for bill in bills.values() for share in bill.shares.values()))
     step = step._replace(findings=findings_of(step, bills.values()))
-    return (
-        step._replace(error=step.error._replace(hint=what_to_try(step, bills, spent_us)))
-        if step.error
-        else step
-    )
+    if not step.error:
+        return step
+    return step._replace(error=step.error._replace(hint=what_to_try(step, bills, spent_us)))
 
 
 def loop_text(run: Run) -> str:
@@ -7117,8 +7115,8 @@ def step_title(step: Step, single: bool) -> str:
 def time_tokens(times: Mapping[str, float | None], compact: bool) -> list[str]:
     """Return times (us) in ms, as the lines of both formats have them; `-` stands for what does not exist."""
     decimals, unit = (1, "ms") if compact else (3, "")
-    shown = {name: "-" if us is None else f"{us / 1000:.{decimals}f}{unit}" for name, us in times.items()}
-    return list(map("=".join, shown.items()))
+    in_ms = ((name, to_ms(us)) for name, us in times.items())  # rounded as in documents
+    return [f"{name}={'-' if ms is None else f'{ms:.{decimals}f}{unit}'}" for name, ms in in_ms]
 
 
 def step_times(step: Step, keys: Iterable[str], compact: bool) -> str:

@@ -178,6 +178,11 @@ def test_it_is_told_when_slow_runs_came():
         assert tool.when_text(slow.runs, slow.pattern, "run").partition(" (")[0] == when
 
 
+def test_lines_round_half_a_microsecond_as_documents_do():
+    for us in (1_063.5, 1_064.5):
+        assert tool.time_tokens({"total": us}, False) == [f"total={tool.to_ms(us):.3f}"]
+
+
 def told_of(samples):
     """Return what the rows of a series say."""
     report = tool.Report(tool.parse_options(["--count", "30", "http://a.test/"], {}))
