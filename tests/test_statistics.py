@@ -149,7 +149,6 @@ def test_a_release_is_told_with_what_was_usual_and_starved_runs_are_counted_only
 
 
 def test_chance_seldom_makes_a_lead_and_no_more_than_two_rhythms_in_a_hundred():
-    """A lead in 1 of 1,000 series at the most; `tests/bench/rhythms.py` draws more."""
     leads, rhythms, count = 0, 0, 400
     for number in range(count):
         chance = random.Random(number)
@@ -184,7 +183,6 @@ def test_lines_round_half_a_microsecond_as_documents_do():
 
 
 def told_of(samples):
-    """Return what the rows of a series say."""
     report = tool.Report(tool.parse_options(["--count", "30", "http://a.test/"], {}))
     report.runs = [tool.Run((each,), False, each.turn) for each in samples]
     lines = [line for _, line in tool.series_rows(tool.Summary(samples), report)]
@@ -193,7 +191,6 @@ def told_of(samples):
 
 
 def owed(totals):
-    """Make runs, and say who owes their times."""
     return [each._replace(account=tool.accounted(each, 0).account) for each in made(totals)]
 
 

@@ -164,7 +164,6 @@ def read_packets(capture: socket.socket) -> list[Packet]:
 
 
 def parse_packet(at: int, sent: bool, data: bytes) -> Packet:
-    """Parse an IPv4 packet that holds TCP or UDP."""
     segment = data[(data[0] & 15) * 4 : struct.unpack_from("!H", data, 2)[0]]
     ports = struct.unpack_from("!HH", segment)
     client, server = ports if sent else reversed(ports)
@@ -203,7 +202,6 @@ class Stream:
 
 
 def true_phases(packets: Sequence[Packet], port: int, secure: bool) -> Times:
-    """Return the phases of the one request made to a port, as its packets show them."""
     name = HOST.split(".")[0].encode()
     lookup = [packet for packet in packets if packet.server_port == 53 and name in packet.payload]
     asked = min(packet.at for packet in lookup if packet.sent)
@@ -247,14 +245,12 @@ def run(command: Sequence[str]) -> str:
 
 
 def ask_httphases(way: Way, python: str, program: str, trust: list[str], url: str) -> Times:
-    """Return the phases as httphases reports them."""
     command = [*way.near, python, program, "--metrics-only", "--json", "-", *trust, url]
     timing = json.loads(run(command))["steps"][0]["timing"]
     return {phase: timing[f"{phase}_ms"] for phase in PHASES}
 
 
 def ask_curl(way: Way, curl: str, trust: list[str], url: str) -> Times:
-    """Return the phases as curl reports them."""
     names = ("namelookup", "connect", "appconnect", "pretransfer", "starttransfer", "total")
     written = " ".join(f"%{{time_{name}}}" for name in names)
     output = run([*way.near, curl, "-sS", "-o", "/dev/null", "-w", written, *trust, url])
@@ -272,7 +268,6 @@ def ask_curl(way: Way, curl: str, trust: list[str], url: str) -> Times:
 
 @contextlib.contextmanager
 def load(busy: bool) -> Iterator[None]:
-    """Keep every core busy, if asked to."""
     cores = os.cpu_count() or 1
     loops = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores if busy else 0)
@@ -324,7 +319,6 @@ def table_rows(label: list[str], results: dict[str, list[tuple[Times, Times]]]) 
 
 
 def main() -> None:
-    """Run the comparison and print its table."""
     options = common.parse_arguments(
         "Compare the phases reported by httphases and curl with the packets (Linux, root).",
         30,

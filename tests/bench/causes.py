@@ -156,7 +156,6 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Play all situations, and print what is said of them."""
     options = parse_arguments()
     common.find_programs("openssl", "ip", "nsenter", "taskset")
     if os.geteuid() != 0:

@@ -54,7 +54,6 @@ def find_programs(*names: str) -> list[str]:
 
 
 def parse_arguments(description: str, rounds: int, python: str) -> argparse.Namespace:
-    """Parse the options every benchmark has."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -80,7 +79,6 @@ def plain_environment(**extra: str) -> dict[str, str]:
 
 
 def has_module(python: str, module: str) -> bool:
-    """Tell whether an interpreter can import a module."""
     return (
         subprocess.run([python, "-c", f"import {module}"], check=False, capture_output=True).returncode == 0
     )
@@ -104,7 +102,6 @@ def measure(command: Sequence[str], environment: dict[str, str]) -> Cost:
 
 
 def median_cost(costs: Sequence[Cost]) -> Cost:
-    """Return the median of each number by itself."""
     return Cost(*map(statistics.median, zip(*costs)))
 
 

@@ -438,6 +438,5 @@ def command_of(scene: Scene, folder: Path, port: int) -> list[str]:
 
 
 def start_hog() -> subprocess.Popen[str]:
-    """Start what burns a CPU when it is told to."""
     command = [sys.executable, "-c", HOG]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

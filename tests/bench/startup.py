@@ -69,7 +69,6 @@ def measure_case(label: str, command: list[str], environment: dict[str, str], fo
 
 
 def main() -> None:
-    """Run every case in turn and print the table."""
     debian = "/usr/bin/python3"
     default = debian if Path(debian).exists() else sys.executable
     options = common.parse_arguments("Compare start-up: wall and CPU time, peak memory.", 20, default)

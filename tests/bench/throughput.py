@@ -72,7 +72,6 @@ def list_rows(
 
 
 def main() -> None:
-    """Run the downloads and print the table."""
     options = common.parse_arguments("Compare the rate of a 1 GB download with curl's.", 5, sys.executable)
     _, curl = common.find_programs("nginx", "curl")
     roads = list(ROADS)

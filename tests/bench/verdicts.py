@@ -10,15 +10,13 @@ requests. The difference between the two sides is known, so that it can be count
     covered    the interval holds the true difference (should be 95 % at least)
     found      a difference of a tenth of the median is called `slower`
 
-A second table has the ends of the gate +5 % where the truth is 0, 4, 8 and 20 % slower, of requests on new
-connections (judged by total) and on kept ones (by wait). A third says how long series have to be for
-differences of so many spreads (the distance of the quartiles).
+A second table says how long series have to be for differences of so many spreads (the distance of the
+quartiles).
 """
 
 from __future__ import annotations
 
 import importlib
-import itertools
 import math
 import random
 import statistics
@@ -35,24 +33,13 @@ tool: Any = importlib.import_module("tool")
 COUNTS = (6, 10, 20, 50, 100)
 LENGTHS = (6, 10, 15, 20, 30, 40, 50, 70, 100, 150, 200, 300, 400, 500, 700, 1000)
 SEED = 20260101
-GATE, TRUTHS, GATED = tool.Allowance(5, True), (0, 4, 8, 20), (20, 60, 200)
 
 Server = Callable[[random.Random, int], Iterator[float]]
 """Give the times (ms) in which a server answers so many requests, one after the other."""
 
 
-def independent(draw: Callable[[random.Random], float]) -> Server:
-    return lambda chance, count: (draw(chance) for _ in range(count))
-
-
-def bimodal(chance: random.Random) -> float:
-    """Draw from a cache that has the answer seven times of ten."""
-    return chance.gauss(60, 2) if chance.random() < 0.7 else chance.gauss(90, 3)
-
-
-def with_outliers(chance: random.Random) -> float:
-    """Draw times one of twenty of which is lost and sent again."""
-    return chance.gauss(80, 4) + (chance.uniform(200, 1000) if chance.random() < 0.05 else 0)
+def log_normal(chance: random.Random, count: int) -> Iterator[float]:
+    return (80 * chance.lognormvariate(0, 0.2) for _ in range(count))
 
 
 def dependent(share: float) -> Server:
@@ -77,27 +64,8 @@ def varied(change: Callable[[int, int, int], float]) -> Server:
     return times
 
 
-def asked(trips: int) -> Server:
-    """Make a server that needs 40 ms, so many round trips away, each of 20 ms and more."""
-    return independent(
-        lambda chance: (
-            sum(20 + chance.expovariate(1 / 2) for _ in range(trips)) + 40 * chance.lognormvariate(0, 0.2)
-        )
-    )
-
-
-CONNECTIONS = {"new, total": asked(3), "kept, wait": asked(1)}
 KINDS: dict[str, Server] = {
-    **{
-        f"log-normal, sigma {sigma}": independent(
-            lambda chance, sigma=sigma: 80 * chance.lognormvariate(0, sigma)
-        )
-        for sigma in (0.05, 0.2, 0.5)
-    },
-    "bimodal": independent(bimodal),
-    "Pareto": independent(lambda chance: 60 * chance.paretovariate(2)),
-    "outliers": independent(with_outliers),
-    "whole ms": independent(lambda chance: round(chance.gauss(3, 0.7))),
+    "log-normal, sigma 0.2": log_normal,
     **{f"dependence {share}": dependent(share) for share in (0.33, 0.5, 0.9)},
     **{
         f"every {n}. slow": varied(lambda run, _, start, n=n: 3 if (run + start) % n == 0 else 1)
@@ -110,7 +78,6 @@ KINDS: dict[str, Server] = {
     "burst": varied(lambda number, count, start: 4 if 0 <= number - start % count < count / 10 else 1),
     "drift": varied(lambda number, count, _: 1 + 0.4 * number / count),
     "step in the middle": varied(lambda number, count, _: 1 if number < count / 2 else 1.25),
-    "first runs slow": varied(lambda number, _count, _: 3 if number < 3 else 1),
 }
 
 
@@ -132,14 +99,6 @@ def difference(now: Any, before: Any, paired: bool) -> Any:
     if paired:
         return tool.difference_in_turn("total", now, before, 1)
     return tool.difference_of_series(now.distributions["total"], before.distributions["total"])
-
-
-def gate_of(now: Any, before: Any, paired: bool) -> str:
-    """Have the program hold a side against the gate; return the outcome."""
-    found = {"total": difference(now, before, paired)}
-    comparison = tool.Comparison(now, before, "", found, {}, tool.needed_values(1))
-    outcome: str = tool.judge_allowance("total", GATE, comparison).outcome
-    return outcome
 
 
 def drawn(server: Server, count: int, shift: float, paired: bool, chance: random.Random) -> list[list[int]]:
@@ -188,7 +147,6 @@ def simulated_row(name: str, rounds: int) -> list[str]:
 
 
 def show_simulated(rounds: int) -> None:
-    """Print the first table."""
     print(f"simulated, {rounds} pairs of series in each case, of n = {', '.join(map(str, COUNTS))} runs")
     headings = [
         f"{way}: {what}" for way in ("paired", "apart") for what in ("wrong %", "covered %", "found %")
@@ -196,29 +154,9 @@ def show_simulated(rounds: int) -> None:
     common.print_table(["times", *headings], [simulated_row(name, rounds) for name in KINDS])
 
 
-def show_gates(rounds: int) -> None:
-    """Print how often the gate ends in which way."""
-    rows = []
-    for (name, server), paired, count in itertools.product(CONNECTIONS.items(), (True, False), GATED):
-        middle = statistics.median(server(random.Random(SEED), 10_000))
-        row = [name, "paired" if paired else "apart", str(count)]
-        for percent in TRUTHS:
-            chance, found = random.Random(f"{SEED} {name} {count} {paired} {percent}"), []
-            for _ in range(rounds):
-                parts = drawn(server, count, middle * percent / 100, paired, chance)
-                now, before = (side_of(part, side) for part, side in zip(parts, "BA"))
-                found.append(gate_of(now, before, paired))
-            shares = (found.count(end) * 100 / rounds for end in ("kept", "undecided", "exceeded"))
-            row.append(" ".join(f"{number:.1f}" for number in shares))
-        rows.append(row)
-    print("\nthe gate +5%: kept, undecided and exceeded, in %, where now is slower by")
-    common.print_table(["connections", "series", "n", *(f"{truth} %" for truth in TRUTHS)], rows)
-
-
 def show_needed(rounds: int) -> None:
     """Print how long series have to be, for differences of so many spreads of a log-normal distribution."""
-    shape, chance = KINDS["log-normal, sigma 0.2"], random.Random(SEED)
-    lower, _, upper = statistics.quantiles(shape(chance, 20_000))
+    lower, _, upper = statistics.quantiles(log_normal(random.Random(SEED), 20_000))
     rows = []
     for ratio in (0.25, 0.5, 1.0, 2.0):
         row = [f"{ratio:g}"]
@@ -241,7 +179,6 @@ def main() -> None:
         sys.executable,
     )
     show_simulated(options.rounds)
-    show_gates(options.rounds)
     show_needed(options.rounds)
 
 
