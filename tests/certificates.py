@@ -38,7 +38,6 @@ class Authority:
         return self.file_of(self.issue(self.ca, sans=names or DEFAULT_NAMES, **settings))
 
     def context(self, *names: str, alpn: tuple[str, ...] = ("http/1.1",), **settings: Any) -> ssl.SSLContext:
-        """Make a server's TLS context with a certificate for `names`."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(str(self.certificate(*names, **settings)))
         if alpn:
@@ -64,11 +63,9 @@ class Authority:
         return {"SSL_CERT_FILE": str(self.file_of(leaf))}
 
     def pem(self, certificate: Any) -> bytes:
-        """Encode a certificate."""
         return ssl.DER_cert_to_PEM_cert(self.der(certificate)).encode()
 
     def der(self, certificate: Any) -> bytes:
-        """Encode a certificate."""
         from cryptography.hazmat.primitives.serialization import Encoding
 
         return certificate.public_bytes(Encoding.DER)

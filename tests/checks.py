@@ -36,7 +36,6 @@ def exact(value: Any) -> Decimal:
 
 
 def check_schema(document: dict[str, Any]) -> None:
-    """Prove that a JSON export is as its schema says."""
     if VALIDATOR is None:
         return
     runs = document.get("runs")
@@ -57,7 +56,6 @@ def check_document(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_run(document: dict[str, Any]) -> None:
-    """Prove the steps of a run, and what its summary says of them."""
     steps = document["steps"]
     assert len(steps) == document["total_steps"]
     for number, step in enumerate(steps, 1):
@@ -70,7 +68,6 @@ def check_run(document: dict[str, Any]) -> None:
 
 
 def parse_instant(text: str) -> datetime:
-    """Read an instant of a document, in UTC."""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -114,7 +111,6 @@ def check_findings(findings: list[dict[str, Any]], total: Decimal) -> None:
 
 
 def check_network(network: dict[str, Any]) -> None:
-    """Prove the network record of a step."""
     assert not (network.get("reused") and network["reuse_refused"]), "reused, and refused"
     assert network.get("reuse_refused") is None or network["reuse_refused"].strip()
     assert "{}" not in (network.get("reuse_refused") or "")

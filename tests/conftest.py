@@ -37,6 +37,7 @@ from unittest import mock
 
 import pytest
 
+import tool
 from certificates import Authority
 from checks import ACCIDENT, check_document, check_schema, parse_metrics, surprises
 from confined import mounted
@@ -328,28 +329,24 @@ def call_tool(base_environment: dict[str, str]) -> Iterator[Callable[..., Result
     the deadline, or what a stream does. `env` adds to the bare environment.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(TOOL.parent)
         for name in WITHOUT:
             patch.setitem(sys.modules, name, None)
-        with mock.patch.object(sys, "dont_write_bytecode", True):
-            main = importlib.import_module(TOOL.stem).main
 
         def call(*arguments: Any, env: dict[str, str] | None = None) -> Result:
-            return ended(call_main(main, tuple(map(str, arguments)), {**base_environment, **(env or {})}))
+            return ended(call_main(tuple(map(str, arguments)), {**base_environment, **(env or {})}))
 
         yield call
 
 
-def call_main(main: Callable[..., int], words: tuple[str, ...], env: dict[str, str]) -> Result:
+def call_main(words: tuple[str, ...], env: dict[str, str]) -> Result:
     """Call `main` with streams and an environment of its own, in a thread, so that it cannot hang a test."""
     codes: list[int] = []
 
     def call() -> None:
-        codes.append(main(words))
-        opened = main.__globals__["scheduler_file"]  # one for each thread; a process of its own has only one
-        with contextlib.suppress(OSError):
-            os.close(opened(threading.get_native_id()))
-        opened.cache_clear()
+        codes.append(tool.main(words))
+        with contextlib.suppress(OSError):  # one for each thread; a process of its own has only one
+            os.close(tool.scheduler_file(threading.get_native_id()))
+        tool.scheduler_file.cache_clear()
 
     with contextlib.ExitStack() as changed:
         out, err = (changed.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(2))
@@ -440,7 +437,6 @@ def lab(run_tool: Callable[..., Result], authority: Authority, tmp_path: Path) -
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """The session's certificate authority."""
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
@@ -452,7 +448,6 @@ def tls(authority: Authority) -> ssl.SSLContext:
 
 @pytest.fixture(scope="session")
 def http2(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Any]:
-    """An HTTP/2 server over TLS."""
     with http2_server(tmp_path_factory.mktemp("http2"), authority.certificate()) as program:
         yield program
 

@@ -59,7 +59,6 @@ def field(name: bytes, value: bytes, first: int = 0) -> bytes:
 
 
 def head(block: bytes = STATUS_200, flags: int = 0) -> bytes:
-    """Make the HEADERS of a response from a header block."""
     return frame(HEADERS, block, END_HEADERS | flags)
 
 
@@ -71,14 +70,12 @@ def headers(status: int | None = 200, *fields: Field, end: bool = False, stream:
 
 
 def data(content: bytes = b"", *, end: bool = False, padding: int | None = None, stream: int = 1) -> bytes:
-    """Make DATA."""
     flags = END_STREAM * end | (0 if padding is None else PADDED)
     payload = content if padding is None else bytes([padding]) + content + bytes(padding)
     return frame(DATA, payload, flags, stream)
 
 
 def settings(*pairs: tuple[int, int]) -> bytes:
-    """Make SETTINGS."""
     return frame(SETTINGS, b"".join(struct.pack("!HI", *pair) for pair in pairs), 0, 0)
 
 
@@ -88,12 +85,10 @@ def window(increment: int, stream: int = 1) -> bytes:
 
 
 def reset(code: int, stream: int = 1) -> bytes:
-    """Make an RST_STREAM."""
     return frame(RST_STREAM, struct.pack("!I", code), 0, stream)
 
 
 def goaway(last: int, code: int = 0, words: bytes = b"") -> bytes:
-    """Make a GOAWAY."""
     return frame(GOAWAY, struct.pack("!II", last, code) + words, 0, 0)
 
 
@@ -131,7 +126,6 @@ class Conversation:
         """Every frame that was read."""
 
     def read_preface(self) -> None:
-        """Read what every HTTP/2 client says first."""
         assert self.peer.read_exactly(len(PREFACE)) == PREFACE
 
     def read_frame(self) -> Frame:
@@ -156,7 +150,6 @@ class Conversation:
         return self.read_until(HEADERS)
 
     def read_request(self) -> None:
-        """Read the preface and one whole request."""
         self.read_preface()
         while not self.read_frame().ends:
             pass
@@ -170,7 +163,6 @@ class Conversation:
         return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in pairs]
 
     def send(self, *frames: bytes) -> None:
-        """Send frames in one piece."""
         self.peer.send(b"".join(frames))
 
 
@@ -195,6 +187,5 @@ def conversing(authority: Any, script: Callable[[Conversation], Any], **settings
 
 
 def converse(authority: Any, script: Callable[[Conversation], Any], *arguments: Any) -> Result:
-    """Run the program against an HTTP/2 script."""
     with conversing(authority, script) as server, going_first():
         return here("-m", "60", "--cacert", authority.file, *arguments, server.url())

@@ -5,27 +5,14 @@ A run here is quick, where a test needs many; `run_tool` (conftest.py) is for wh
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from conftest import TOOL, Result, call_main, ended
+import tool as tool
+from conftest import Result, call_main, ended
 from servers import http_server
-
-
-def _load_tool() -> Any:
-    """Import tool.py by its path, whatever the folder is that the tests were started from."""
-    spec = importlib.util.spec_from_file_location("tool", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["tool"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-tool = sys.modules.get("tool") or _load_tool()
 
 
 def here(*arguments: Any, env: dict[str, str] | None = None) -> Result:
@@ -33,7 +20,7 @@ def here(*arguments: Any, env: dict[str, str] | None = None) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "out.json")
         words = ("--metrics-only", "--json", path, *arguments)
-        result = call_main(tool.main, tuple(os.fspath(word) for word in words), env or {})
+        result = call_main(tuple(os.fspath(word) for word in words), env or {})
         return ended(result._replace(out=path.read_text("utf-8") if path.exists() else ""))
 
 

@@ -398,7 +398,6 @@ def parse(data: bytes, flows: dict[Any, Flow]) -> Packet | None:
 
 
 def swapped(data: bytes) -> bytes:
-    """Return a packet with its two addresses exchanged."""
     return data[:12] + data[16:20] + data[12:16] + data[20:]
 
 

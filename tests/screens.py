@@ -21,7 +21,6 @@ def cells(text: str) -> int:
 
 
 def lines_of(text: str) -> list[str]:
-    """Split what a terminal was sent into lines without colours."""
     return SGR.sub("", text).split("\n")
 
 

@@ -77,7 +77,6 @@ def listen(host: str, port: int = 0) -> socket.socket:
 
 
 def bracketed(host: str) -> str:
-    """Write `host` as it stands in a URL."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -159,7 +158,6 @@ class Peer:
         return Request(method, target, version, headers, self.read_exactly(length), head)
 
     def read_to_end(self) -> bytes:
-        """Read until the client closes its side."""
         while True:
             data = self.sock.recv(65536)
             if not data:
@@ -244,7 +242,6 @@ class Server:
             peer.sock.close()
 
     def close(self) -> None:
-        """End all conversations."""
         self._stopped.set()
         self._listener.shutdown(socket.SHUT_RD)  # which wakes up whoever accepts
         self._threads[0].join(PATIENCE)
@@ -368,12 +365,10 @@ class Reply(NamedTuple):
 
 
 def redirect(location: str, status: int = 302) -> Reply:
-    """Make a redirect to `location`."""
     return Reply(status, b"moved\n", [("Location", location)], "Moved")
 
 
 def every(*replies):
-    """Answer with one reply after the other, round and round."""
     turn = itertools.cycle(replies)
     return lambda request: next(turn)
 
@@ -578,8 +573,6 @@ LOGIN = "user:secret"
 
 
 class Program(NamedTuple):
-    """A server program that is running on loopback."""
-
     scheme: str
     port: int
 
@@ -594,7 +587,6 @@ class Program(NamedTuple):
 
 
 def await_program(process: subprocess.Popen, port: int, log: Path) -> None:
-    """Wait until a program takes connections on its port."""
     give_up = time.monotonic() + PATIENCE_WITH_PROGRAMS
     while not accepts(port):
         if process.poll() is not None or time.monotonic() > give_up:

@@ -114,7 +114,6 @@ def paused(ms: float, number: int = 1, longest: float = 0, **more: float) -> dic
 
 
 def far(ms: float) -> dict[str, Any]:
-    """Give the counters of a path with another round trip."""
     return {"ended": {"rtt_us": round(ms * MS)}}
 
 

@@ -33,7 +33,6 @@ class Holder(NamedTuple):
     both: Path
 
     def encrypted(self, password: bytes) -> Path:
-        """Write the key encrypted; return the file."""
         from cryptography.hazmat.primitives import serialization as form
 
         key = form.load_pem_private_key(self.key.read_bytes(), None)
@@ -54,7 +53,6 @@ def holder(authority, tmp_path_factory):
 
 
 def asking(authority: Any, version: str = "TLSv1_3", mode: int = ssl.CERT_OPTIONAL, **settings: Any):
-    """Make a server's TLS context that asks for a client certificate."""
     context = authority.context(**settings)
     context.minimum_version = context.maximum_version = getattr(ssl.TLSVersion, version)
     context.verify_mode = mode

@@ -58,7 +58,6 @@ WORDS = [*b"\r\n|\n|\0|\x1b[2J|\xff| |:|0|-1|chunked|HTTP/1.1 ".split(b"|"), b"9
 
 
 def mutate(data: bytes, choice: random.Random) -> bytes:
-    """Change one to four places of a conversation."""
     for _ in range(choice.randint(1, 4)):
         start = choice.randrange(len(data) + 1)
         end = min(len(data), start + choice.choice((0, 1, 1, 2, 4, 16)))

@@ -36,7 +36,6 @@ def archive(run: Callable[..., Any], folder: Path, *arguments: Any) -> list[dict
 
 
 def check_archive(document: dict[str, Any]) -> dict[str, Any]:
-    """Prove that a whole archive is valid and whole in itself; return its log."""
     problems = [f"{list(problem.path)}: {problem.message}" for problem in VALIDATOR.iter_errors(document)]
     assert not problems
     log = document["log"]

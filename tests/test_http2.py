@@ -138,7 +138,6 @@ def test_a_response_is_whole_with(authority, script, size):
 
 
 def answering(*frames, reset=False):
-    """Make a script that answers with these frames."""
 
     def script(c):
         c.read_request()

@@ -24,7 +24,6 @@ PATTERNS += ["\u0301\u0316".encode(), b"a@", b"?key=1&sig=2", b"y" * 1100 + b"\r
 
 
 def much(pattern: bytes, size: int = MEGABYTE) -> bytes:
-    """Repeat a pattern up to a size."""
     return pattern * (size // len(pattern))
 
 

@@ -27,8 +27,6 @@ def attributes(holder):
 
 
 class Trace:
-    """A line of the file."""
-
     def __init__(self, line):
         document = json.loads(line)
         # Ids are hexadecimal in OTLP/JSON, other than protobuf's own mapping has bytes (base64).

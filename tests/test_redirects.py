@@ -9,7 +9,6 @@ from servers import Reply, http_server, redirect
 
 
 def follow(call_tool, server, *arguments, path="/start"):
-    """Run the program with --follow; return its result and the steps."""
     result = call_tool("-L", "--json", "-", *arguments, server.url(path))
     return result, result.json()["steps"]
 

@@ -50,7 +50,6 @@ def runs_of(result, code=0, warned=None):
 
 
 def warmth(steps):
-    """Tell which steps went over a kept connection."""
     return [step["network"]["reused"] for step in steps]
 
 

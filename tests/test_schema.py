@@ -24,7 +24,6 @@ OPTIONAL = {
 
 
 def objects(part):
-    """Yield each JSON object in a part of the schema."""
     if isinstance(part, dict):
         yield part
         part = list(part.values())

@@ -28,7 +28,6 @@ def chain():
 
 
 def write(tmp_path, content):
-    """Write a budget file; return its path."""
     path = tmp_path / "budgets.slo"
     path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
     return path

@@ -39,7 +39,6 @@ class Stuck:
         self.urls["mute tls"] = self.urls["mute"].replace("http", "https")
 
     def serve(self, name: str, script: Any) -> str:
-        """Start a server of this name at the far end; return its URL."""
         self.urls[name] = self.lab.serve(scripted(script, host=ANY)).url("", FAR)
         return self.urls[name]
 

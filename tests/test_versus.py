@@ -40,7 +40,6 @@ def measure(call_tool, tmp_path):
 
 
 def differences(document):
-    """Return the comparison that each side's verdict rests on."""
     return {each["side"]: each for each in document["comparisons"]}
 
 

@@ -19,7 +19,6 @@ HINT = b"HTTP/1.1 103 E\r\n\r\n"
 
 
 def before_the_request(peer: Peer) -> None:
-    """Answer before anything was asked."""
     peer.send(HELLO)
     peer.read_request()
 

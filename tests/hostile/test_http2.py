@@ -78,7 +78,6 @@ def fine(name: str, script: Script | bytes, **expected: object) -> Case:
 
 
 def length(*values: bytes) -> bytes:
-    """Make the fields of a success that announces the length of its body."""
     return STATUS_200 + b"".join(field(b"content-length", value) for value in values)
 
 

@@ -14,7 +14,6 @@ FINAL = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n"
 
 
 def moved(*lines: bytes) -> bytes:
-    """Make a redirect of header lines."""
     return b"\r\n".join((b"HTTP/1.1 302 Moved", *lines, b"Content-Length: 0\r\n\r\n"))
 
 

@@ -18,12 +18,10 @@ HANDSHAKE, ALERT, CHANGE_CIPHER_SPEC, APPLICATION = 22, 21, 20, 23
 
 
 def hello(peer: Peer) -> None:
-    """Read the ClientHello."""
     peer.sock.recv(65536)
 
 
 def raw(name: str, data: bytes, kind: str = "tls", end: str = "close", **expected: Any) -> Case:
-    """Make a case of a server that answers the ClientHello with the data to the letter."""
     return Case(name, talk(data, first=hello, end=end), kind, over="raw", **expected)
 
 

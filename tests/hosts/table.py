@@ -13,8 +13,6 @@ FORMS = {"tool.py": TOOL, "pyz": ARCHIVE}
 
 
 class Host(NamedTuple):
-    """A Python in one of the roots."""
-
     root: Path
     python: str
     version: str

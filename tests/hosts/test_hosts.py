@@ -62,7 +62,6 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def limited(context: ssl.SSLContext, version: ssl.TLSVersion) -> ssl.SSLContext:
-    """Let a server speak this version of TLS alone."""
     context.minimum_version = context.maximum_version = version
     return context
 
@@ -108,7 +107,6 @@ def places(
 
 @pytest.fixture
 def run(places: dict[str, Any], request: pytest.FixtureRequest) -> Callable[[Host, str, Check], Result]:
-    """Run a form of the program on a host."""
 
     def run_there(host: Host, form: str, check: Check) -> Result:
         words = [word.format_map(places) for word in check.options.split()]
