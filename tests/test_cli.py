@@ -94,6 +94,13 @@ WRONG_VALUES = {  # of each option
         *"a.test :80:127.0.0.1 a.test::127.0.0.1 a.test:65536:127.0.0.1 a.test:80:[::1".split(),
         *"a.test:80:localhost a.test:80:127.0.0.256 a.test:80:127.0.0.1%lo".split(),
     ],
+    "--count": ["0", "-1", "10001", "1_0", "", "1.5", "1e3", "٣", " 3", "9" * 5000],
+    "--interval": ["", "-1", "nan", "inf", "1_0", "1d", "٠", "0x0", "86401"],
+    "--duration": ["", *"0 25h 86401 1d -1 5M ٥ m".split(), "5 m"],
+    "--expect": [
+        *"200, 200;404 200- 299-200 2xx-3xx 20 2000 2x 0xx 099 +200 ok 2\u0660\u0660".split(),
+        *("", "200 404", "2xx\n2xx"),
+    ],
 }
 WRONG_TOGETHER = {  # a command line, and what is said of it
     **{f"{option} ''": f"{option} '': expected a path" for option in tool.PATHS},
@@ -118,8 +125,29 @@ WRONG_TOGETHER = {  # a command line, and what is said of it
     "--reuse": "--reuse needs --count or --duration",
     "--propagate": "--propagate needs --otlp",
     "--duration 999ms": "--duration '999ms' is not a time from 1 s to 24 h",
+    "--duration 1 --count 2": "--count, --duration",
+    "--duration 24h": "86400 runs, lower --duration, or raise --interval",
+    "--expect 20": "expected statuses: 200, 2xx, 200-299 or 2xx,401",
     "--unix-socket unix:///run/docker.sock": "takes a path, without unix://",
     "--unix-socket @abstract": "sockets without one (@NAME) are not known",
+    "-u hunter2": "-u: expected USER:PASSWORD",
+    "-b a=1 --cookie hunter2.txt": "-b, NAME=VALUE, cookie file",
+    "-A 'a=hunter2\r\nX-B: 1'": "-A:, line break",
+    "--json ' {\"a\": 1}'": "--json writes to a path, -d",
+    **{f"{each}=@hunter2": f"{each} writes to a path; a body" for each in tool.EXPORT_OPTIONS},
+    "--json": "--json takes a path before the URL",
+    **{each: f"no URL given: {each} takes a value before it" for each in ("-H", "-d", "--slo")},
+    "--slo -ubob:hunter2": "--slo takes a value before the URL",
+    "--resolve n:8843:127.0.0.1:8843": "'127.0.0.1:8843' is not, expected HOST:PORT:ADDR",
+    "--resolve n:127.0.0.1": "expected HOST:PORT:ADDR, with the port of the URL",
+    "--Compact": "did you mean --compact?",
+    "--intervall=1": "did you mean --interval?",
+    "--prom=x": "did you mean --prometheus?",
+    "--sol total=1": "did you mean --slo?",
+    "-user bob:hunter2": "-user: did you mean --user?",
+    **dict.fromkeys("--re --secure --no-location --=1 --ignore-cert".split(), "--help lists the"),
+    "--slo p(95)=300": "Unknown SLO key 'p(95)', total, total.p95",
+    "--slo 300": "expected KEY=MS, for example total=300",
     **{
         f"{each} 1": each
         for each in "-q --http2 --Compact --proxy-user --metrics --heade --http1 --no -€ -=".split()

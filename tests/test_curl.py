@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from checks import check_usage_error, flat
-from inside import tool
 from servers import PATIENCE_WITH_PROGRAMS, Reply, http_server, refused_port
 
 GZIP = "gzip, deflate, br, zstd"
@@ -132,36 +131,6 @@ def test_a_series_in_silence_draws_no_progress(run_tool):
         result = run_tool("-s", "-f", "--count", "5", "--interval", "0", server.url(), terminal="out err")
     assert (result.code, result.out) == (22, "")
     assert result.err.replace("\r", "") == "httphases: error page (404) in 5 of 5 runs\n"
-
-
-REFUSED = [  # a command line, and what is said of it
-    (["-u", "hunter2"], ["-u: expected USER:PASSWORD"]),
-    (["-b", "a=1", "--cookie", "hunter2.txt"], ["-b", "NAME=VALUE", "cookie file"]),
-    (["-A", "a=hunter2\r\nX-B: 1"], ["-A:", "line break"]),
-    (["--json", ' {"a": 1}'], ["--json writes to a path", "-d"]),
-    *(([f"{each}=@hunter2"], [f"{each} writes to a path; a body"]) for each in tool.EXPORT_OPTIONS),
-    (["--json"], ["--json takes a path before the URL"]),
-    *(([each], [f"no URL given: {each} takes a value before it"]) for each in ("-H", "-d", "--slo")),
-    (["--slo", "-ubob:hunter2"], ["--slo takes a value before the URL"]),
-    (["--resolve", "n:8843:127.0.0.1:8843"], ["'127.0.0.1:8843' is not", "expected HOST:PORT:ADDR"]),
-    (["--resolve", "n:127.0.0.1"], ["expected HOST:PORT:ADDR, with the port of the URL"]),
-    (["--Compact"], ["did you mean --compact?"]),
-    (["--intervall=1"], ["did you mean --interval?"]),
-    (["--prom=x"], ["did you mean --prometheus?"]),
-    (["--sol", "total=1"], ["did you mean --slo?"]),
-    (["-user", "bob:hunter2"], ["-user: did you mean --user?"]),
-    *(([each], ["--help lists the"]) for each in "--re --secure --no-location --=1 --ignore-cert".split()),
-    (["--slo", "p(95)=300"], ["Unknown SLO key 'p(95)'", "total, total.p95"]),
-    (["--slo", "300"], ["expected KEY=MS, for example total=300"]),
-]
-
-
-def test_a_slip_is_answered_with_what_was_meant_and_its_value_is_not_repeated(call_tool, server):
-    for words, named in REFUSED:
-        result = call_tool(*words, server.url())
-        check_usage_error(result, *named)
-        assert "hunter2" not in result.err
-    assert server.accepted == 0
 
 
 SLIPS = {  # of hands that know curl and other tools -> what is meant

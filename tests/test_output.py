@@ -6,50 +6,47 @@ import re
 
 import pytest
 
-from checks import parse_compact, summaries
+from checks import exact, parse_compact, summaries
 from inside import tool
 from servers import Failing, Reply, http_server, redirect, refused_port, scripted
 
 ESCAPE = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")
 
 
-@pytest.fixture
-def site():
-    """Serve a page, and /start → /end."""
-    routes = {
-        "/": Reply(body=b"hello", headers=[("Content-Type", "text/x-test; charset=utf-8")]),
-        "/start": redirect("/end", 307),
-        "/end": Reply(body=b"end"),
-    }
-    with http_server(routes) as server:
-        yield server
-
-
-def test_a_compact_report_is_one_line_a_step_and_nothing_else(call_tool, site):
-    result = call_tool("--compact", "-L", site.url("/start"))
-    assert (result.code, result.err) == (0, "")
-    lines = [parse_compact(line) for line in result.out.splitlines()]
-    shown = [tuple(line[name] for name in ("step", "status", "method", "url")) for line in lines]
-    assert shown == [("1", "307", "GET", site.url("/start")), ("2", "200", "GET", site.url("/end"))]
-    assert result.out.endswith("\n")
+@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize(("style", "error"), [("--metrics-only", 0), ("--compact", 0.0501)])
+def test_there_is_a_line_for_each_step_with_what_json_says_of_it(call_tool, tmp_path, style, error, answered):
+    """The times of --metrics-only are those of the document, of --compact rounded to a tenth."""
+    with refused_port() as port:
+        to = "/end" if answered else f"http://127.0.0.1:{port}/x"
+        with http_server({"/": redirect(to, 307), "/end": Reply(body=b"end", wait=0.01)}) as server:
+            result = call_tool("-L", "-X", "PUT", style, "--json", tmp_path / "out", server.url())
+    steps = result.json(tmp_path / "out")["steps"]
+    lines = [parse_compact(line) for line in result.out.splitlines()] if error else result.metrics()
+    assert len(lines) == len(steps) == 2
+    assert (result.code, "error" in result.err) == ((0, False) if answered else (75, True))
+    for line, step in zip(lines, steps):
+        failed, network = step["error"], step["network"]
+        status, size = (str((step["response"] or {}).get(name, 0)) for name in ("status", "bytes"))
+        expected = {"step": str(step["step_number"])}
+        if style == "--metrics-only":
+            expected.update(status=status, bytes=size, tls_version="-", proxy="direct")
+            expected.update(ip=network["ip"] or "-", family=network["ip_family"] or "-")
+            expected.update({"error": failed["kind"]} if failed else {})
+        else:
+            expected.update(run=None, method="PUT", url=step["url"])
+            end = {"status": status, "size": f"{size} B"}
+            expected.update({name: failed[name] for name in ("kind", "message")} if failed else end)
+        told = {name: shown for name, shown in line.items() if f"{name}_ms" not in step["timing"]}
+        assert told == expected
+        for name in line.keys() - told.keys():
+            value, shown = step["timing"][f"{name}_ms"], line[name].replace("ms", "")
+            assert shown == "-" if value is None else abs(exact(float(shown)) - exact(value)) <= error
 
 
 def test_the_size_has_a_fitting_unit():
     shown = {0: "0 B", 1023: "1023 B", 1024: "1.0 KB", 1536: "1.5 KB", 1048576: "1.0 MB"}
     assert {size: tool.size_text(size) for size in shown} == shown
-
-
-def test_a_failed_step_is_a_line_too(call_tool):
-    with refused_port() as port:
-        url = f"http://127.0.0.1:{port}/x"
-        result = call_tool("--compact", "-X", "PUT", url)
-        [line] = call_tool("--metrics-only", url).metrics()
-    assert (line["status"], line["error"], line["ttfb"]) == ("0", "network", "-")
-    assert (line["wait"], line["xfer"]) == ("-", "-")
-    fields = parse_compact(result.out.rstrip("\n"))
-    assert (fields["kind"], fields["method"], fields["url"]) == ("network", "PUT", url)
-    assert (fields["dns"], fields["ttfb"]) == ("0.0ms", "-")
-    assert "refused" in fields["message"].lower()
 
 
 def test_a_line_is_never_broken_however_narrow_the_terminal(run_tool):
@@ -58,20 +55,6 @@ def test_a_line_is_never_broken_however_narrow_the_terminal(run_tool):
         result = run_tool("--compact", server.url(path), terminal="out err", columns=40)
     [line] = ESCAPE.sub("", result.out).splitlines()
     assert parse_compact(line)["url"] == server.url(path)
-
-
-def test_a_metrics_report_is_one_line_a_step_with_every_token(call_tool, site):
-    result = call_tool("--metrics-only", "-L", site.url("/start"))
-    assert (result.code, result.err) == (0, "")
-    first, second = result.metrics()
-    assert (first["step"], first["status"], first["bytes"]) == ("1", "307", "6")
-    assert (second["step"], second["status"], second["bytes"]) == ("2", "200", "3")
-    for line in (first, second):
-        assert (line["ip"], line["family"], line["proxy"]) == ("127.0.0.1", "IPv4", "direct")
-        assert (line["tls_version"], line["tls"], line["dns"]) == ("-", "0.000", "0.000")
-        times = {key: float(line[key]) for key in ("connect", "wait", "ttfb", "xfer", "total")}
-        assert times["connect"] + times["wait"] == pytest.approx(times["ttfb"], abs=1e-9)
-        assert times["ttfb"] + times["xfer"] == pytest.approx(times["total"], abs=1e-9)
 
 
 PLACES = ['"$@"', '"$@" 2>&1', '"$@" >out', '"$@" >out 2>&1']

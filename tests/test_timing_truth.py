@@ -13,7 +13,7 @@ import ssl
 
 import pytest
 
-from checks import EDGE, check_document, exact, parse_compact
+from checks import EDGE, check_document
 from conftest import PATIENCE
 from inside import only_step
 from laboratory import on_a_path
@@ -107,26 +107,6 @@ def test_what_comes_behind_a_late_segment_has_not_come_before_it(lab, secure, nt
     lab.way.change(rules=[Rule("down", "data", nth, "late", 0.03)])
     timing = lab.ask(url + "/")["steps"][0]["timing"]
     assert 20 <= timing["xfer_ms"] < 40, timing
-
-
-@pytest.mark.parametrize("path", ["/start", "/broken"])
-def test_the_lines_and_the_json_of_one_run_agree(run_tool, tmp_path, path):
-    """The times of --metrics-only are those of the document, of --compact rounded to a tenth."""
-
-    def broken(request):
-        raise ConnectionAbortedError  # the connection ends without an answer
-
-    routes = {"/start": redirect("/end"), "/end": Reply(body=b"end", wait=0.01), "/broken": broken}
-    with http_server(routes) as server:
-        for mode, error in (("--metrics-only", 0), ("--compact", 0.0501)):
-            result = run_tool("-L", mode, "--json", tmp_path / "out.json", server.url(path))
-            steps = result.json(tmp_path / "out.json")["steps"]
-            lines = [parse_compact(line) for line in result.out.splitlines()] if error else result.metrics()
-            assert len(lines) == len(steps)
-            for line, step in zip(lines, steps):
-                for key in ("dns", "connect", "tls", "ttfb", "total"):
-                    value, shown = step["timing"][f"{key}_ms"], line[key].replace("ms", "")
-                    assert shown == "-" if value is None else abs(exact(float(shown)) - exact(value)) <= error
 
 
 @pytest.mark.needs("linux")

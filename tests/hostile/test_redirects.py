@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from checks import check_document
 from hostile.cases import Case, talk
 from servers import Peer, Script, scripted
 
@@ -99,15 +96,6 @@ LARGE = [
 @pytest.mark.parametrize("case", DEAD_ENDS + ROUNDABOUT + OTHERS + LARGE, ids=lambda case: case.name)
 def test_a_hostile_redirect_is_reported_and_survived(play, case):
     play(case)
-
-
-def test_a_large_location_does_not_stand_in_every_run_of_a_series(run_tool, tmp_path):
-    with scripted(chain(moved(b"Location: /" + b"x" * 200_000))) as server:
-        words = ("--count", "3", "--interval", "0", "-L", "-s", "--json", str(tmp_path / "out.json"))
-        outcome = run_tool(server.url(), *words)
-    assert outcome.code == 47 and "stopped after 10 redirects" in outcome.err
-    assert (tmp_path / "out.json").stat().st_size < 3 * 11 * 16 * 1024
-    check_document(json.loads((tmp_path / "out.json").read_bytes()))
 
 
 def test_nor_do_all_names_of_a_certificate_with_thousands(run_tool, authority):
