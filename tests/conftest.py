@@ -17,7 +17,6 @@ import json
 import os
 import pty
 import py_compile
-import random
 import re
 import selectors
 import signal
@@ -397,24 +396,6 @@ def end_process(process: subprocess.Popen) -> None:
     process.kill()
     _, err = process.communicate()
     assert not ACCIDENT.search((err or b"").decode("utf-8", "replace")), err
-
-
-def storm(process: subprocess.Popen, chance: random.Random) -> list[int]:
-    """Send signals to a program that catches them, the first at a random moment; return their numbers, none
-    where it has ended before.
-    """
-    caught = 0  # Linux, proc(5): SigCgt
-    while not caught >> signal.SIGTERM - 1 & 1:
-        if process.poll() is not None:
-            return []
-        status = Path(f"/proc/{process.pid}/status").read_text("ascii")
-        caught = int(re.search(r"SigCgt:\s*(\w+)", status)[1], 16)
-    time.sleep(chance.uniform(0, chance.choice([0.01, 0.2])))
-    numbers = [chance.choice([signal.SIGINT, signal.SIGTERM]) for _ in range(chance.randint(1, 8))]
-    for number in numbers:
-        process.send_signal(number)
-        time.sleep(chance.choice([0, 0.0001, chance.uniform(0, 0.002)]))
-    return numbers
 
 
 # --- servers and certificates that many tests share -----------------------------------------------

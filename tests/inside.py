@@ -5,7 +5,6 @@ A run here is quick, where a test needs many; `run_tool` (conftest.py) is for wh
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ def here(*arguments: Any, env: dict[str, str] | None = None) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "out.json")
         words = ("--metrics-only", "--json", path, *arguments)
-        result = call_main(tuple(os.fspath(word) for word in words), env or {})
+        result = call_main(tuple(map(str, words)), env or {})
         return ended(result._replace(out=path.read_text("utf-8") if path.exists() else ""))
 
 

@@ -500,6 +500,23 @@ def test_the_path_says_what_was_sent_again(lab):
     assert path_of(Rule("up", "data")).endswith(" ms, 1 retransmit")
 
 
+@on_a_path
+def test_ports_that_are_used_up_are_the_first_thing_to_look_at(lab):
+    url = lab.start(0.0005, ipv4__ip_local_port_range="40000 40039").http()
+
+    def use_up():
+        held = contextlib.ExitStack()
+        with contextlib.suppress(OSError):
+            while True:
+                held.enter_context(socket.create_connection((FAR, int(url.rpartition(":")[2])), 10))
+        return held
+
+    with lab.way.call(use_up):
+        shown = lab.run_tool(url + "/", within=lab.way.near)
+    assert shown.code == 75 and "cannot assign requested address" in flat(shown.out)
+    assert "No local port is free (`ss -tan` lists them)" in flat(shown.out)
+
+
 # --- the whole ------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import signal
 import stat
@@ -14,7 +13,7 @@ import pytest
 
 from checks import check_document
 from confined import mounted, without_privilege
-from conftest import PATIENCE, storm
+from conftest import PATIENCE
 from inside import tool
 from screens import TERMINAL, Screen
 from servers import Peer, Reply, http_server, scripted
@@ -182,32 +181,6 @@ def test_a_second_signal_to_a_single_run_changes_nothing(start_tool, export):
     said = rf"httphases: stopped in wait after [\d.]+ m?s \(127\.0\.0\.1 port {server.port}\)\n"
     assert re.fullmatch(said, screen.text.rpartition("\r\x1b[K")[2])
     assert export.read_text() == OLD
-
-
-@pytest.mark.needs("linux")
-def test_a_storm_of_signals_at_any_moment_ends_as_the_first_of_them_does(start_tool, export):
-    """Imports, arguments, lookup, request, report, files: a run that ends before the storm is a run too."""
-    chance, sent = random.Random(1), 0
-    heading = tuple((f"X-{number}", "x" * 500) for number in range(100))
-    first = Reply(302, headers=(*heading, ("Location", "/1")))
-    with http_server({"/0": first, "/1": Reply(headers=heading)}) as server:
-        for _ in range(15):
-            export.write_text(OLD)
-            options = [["--compact"], ["--metrics-only"], []][chance.randrange(3)]
-            process = start_tool(*options, "-L", "--json", export, server.url("/0"))
-            numbers = storm(process, chance)
-            sent += len(numbers)
-            out, err = process.communicate(timeout=PATIENCE)
-            assert re.fullmatch(r"(httphases: stopped in .*\n)?", err.decode())
-            assert os.listdir(export.parent) == ["out.json"]
-            text = export.read_text()
-            if process.returncode == 0:
-                assert b"200" in out and check_document(json.loads(text))
-                continue
-            # The kernel and Python serve what came while they were busy by number, not by time.
-            assert process.returncode - 128 in numbers
-            assert text == OLD or check_document(json.loads(text))
-    assert sent
 
 
 def unread(start_tool, *arguments, stream="stdout"):

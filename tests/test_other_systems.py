@@ -66,20 +66,3 @@ def test_a_pipe_that_nobody_opens_is_given_up(lacking, server, tmp_path, option,
     os.mkfifo(tmp_path / "pipe")
     result = lacking("-m", "1", "--metrics-only", option, f"{at}{tmp_path / 'pipe'}", server.url())
     assert result.code == 64 and "the time of -m" in result.err
-
-
-UNLOADED = """
-import sys
-class Finder:
-    def find_spec(name, *others):
-        if name == "mmap":
-            raise ImportError("libz.so.1: failed to map segment")
-sys.meta_path.insert(0, Finder)
-"""
-
-
-def test_a_library_that_cannot_be_loaded_is_told_in_a_line(run_tool, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(UNLOADED)
-    result = run_tool("http://127.0.0.1:1/", env={"PYTHONPATH": str(tmp_path)})
-    said = "httphases: this Python cannot load its library: libz.so.1: failed to map segment\n"
-    assert (result.code, result.out, result.err) == (70, "", said)

@@ -336,15 +336,6 @@ def test_a_proxy_that_accepts_may_not_have_reached_the_target(road, scheme, then
     assert "the proxy's log" in error["hint"] and "such a proxy" not in error["hint"]
 
 
-@pytest.mark.parametrize(("kind", "scheme"), [("socks5", "http"), ("http", "https")])
-def test_what_says_nothing_may_be_no_such_proxy(kind, scheme):
-    """Squid waits for more where it is greeted as a SOCKS proxy."""
-    with scripted(lambda peer: peer.wait(PATIENCE)) as server, going_first():
-        proxy = f"{kind}://127.0.0.1:{server.port}"
-        error = failure(here("-m", "1", "-x", proxy, f"{scheme}://127.0.0.9/"), "timeout")["error"]
-    assert error["hint"].startswith("Check that it is such a proxy, and look at its log")
-
-
 # --- the environment ------------------------------------------------------------------------------
 
 

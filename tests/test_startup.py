@@ -113,8 +113,16 @@ def test_nothing_is_imported_once_the_clock_has_started(run_tool, server, http2,
         assert (result.code, result.err) == (0, "")
 
 
-def test_a_python_that_lacks_a_module_is_named_in_one_line_with_exit_code_70(run_tool, tmp_path):
-    (tmp_path / "mmap.py").write_text("raise ModuleNotFoundError('no', name='mmap')\n")
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("ModuleNotFoundError('no', name='mmap')", "lacks 'mmap': install python3, not python3-minimal"),
+        ("ImportError('libz.so.1: no segment')", "cannot load its library: libz.so.1: no segment"),
+    ],
+)
+def test_a_python_without_its_whole_library_is_told_in_one_line_with_exit_code_70(
+    run_tool, tmp_path, error, said
+):
+    (tmp_path / "mmap.py").write_text(f"raise {error}\n")
     result = run_tool("--version", env={"PYTHONPATH": str(tmp_path)})
-    assert (result.code, result.out) == (70, "")
-    assert result.err == "httphases: this Python lacks 'mmap': install python3, not python3-minimal\n"
+    assert (result.code, result.out, result.err) == (70, "", f"httphases: this Python {said}\n")
