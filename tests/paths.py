@@ -60,10 +60,10 @@ class Rule(NamedTuple):
     what: str
     nth: int = 1
     action: str = "drop"
-    """drop; late by `amount` s; slow: from here on the round trip is `amount` s; later: from here on all that
-    goes this way is late by `amount` s; rate: no more than `amount` bytes a second get through; police: what
-    comes faster is lost; dead: from here on nothing gets through; told: lost, as ICMP tells the sender, who
-    is to send no more than `amount` bytes at once."""
+    """drop; late by `amount` s; later: from here on all that goes this way is late by `amount` s; rate: no
+    more than `amount` bytes a second get through; police: what comes faster is lost; dead: from here on
+    nothing gets through; told: lost, as ICMP tells the sender, who is to send no more than `amount` bytes at
+    once."""
     amount: float = 0.0
     times: int = 1
     """How often it happens to this packet, which is sent again after a loss."""
@@ -100,20 +100,15 @@ class Way:
         lines += [f"search {search}\n"] if search else []
         (self._folder / "resolv.conf").write_text("".join([*lines, f"options {options}\n"]))
 
-    def change(self, *, round_trip: float | None = None, rules: Sequence[Rule] | None = None) -> None:
-        """Set another round trip (s), or other rules, for the packets that are yet to come."""
-        message: dict[str, Any] = {}
-        if round_trip is not None:
-            message["round_trip"] = round_trip
-        if rules is not None:
-            message["rules"] = rules
-        assert self._tell(message) == "ready\n", "the relay has ended"
+    def change(self, *, rules: Sequence[Rule]) -> None:
+        """Set other rules for the packets that are yet to come."""
+        assert self._tell(rules) == "ready\n", "the relay has ended"
 
     def lost(self) -> float:
         """Return for how many seconds something was missing: lost, and not there yet by another try."""
-        return json.loads(self._tell({"lost": True}))
+        return json.loads(self._tell("lost"))
 
-    def _tell(self, message: dict[str, Any]) -> str:
+    def _tell(self, message: Any) -> str:
         self._process.stdin.write(json.dumps(message) + "\n")
         self._process.stdin.flush()
         return self._process.stdout.readline()
@@ -279,10 +274,9 @@ class Relay:
         if not line:
             return False
         message = json.loads(line)
-        self.round_trip = message.get("round_trip", self.round_trip)
-        if "rules" in message:
-            self.rules, self.flows = [Rule(*rule) for rule in message["rules"]], {}
-        print(self.time_lost() if "lost" in message else "ready", flush=True)
+        if message != "lost":
+            self.rules, self.flows = [Rule(*rule) for rule in message], {}
+        print(self.time_lost() if message == "lost" else "ready", flush=True)
         return True
 
     def take_all(self) -> None:
@@ -336,8 +330,6 @@ class Relay:
                 lost = True
             elif rule.action == "late":
                 late += rule.amount
-            elif rule.action == "slow":
-                self.round_trip = rule.amount
             elif rule.action == "later":
                 self.later[rule.way] = rule.amount
                 late += rule.amount
