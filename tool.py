@@ -1894,7 +1894,8 @@ FOREIGN_OPTIONS = """
 --no-keepalive --no-compressed --ignore-stdin = leave it out: that is so already
 --next --compare = --versus URL or --baseline FILE compares
 --capath --ca-native --ca-certificate = --cacert PATH trusts the CAs in PATH
---connect-to --dns-servers --doh-url --sni = --resolve HOST:PORT:ADDR sends a name to an address
+--dns-servers --doh-url --sni = --resolve HOST:PORT:ADDR sends a name to an address
+--connect-to = --resolve HOST:PORT:ADDR; for another port write it into the URL, and add -H 'Host: HOST'
 --oauth2-bearer --netrc --basic --auth --token --bearer =
   a line "Authorization: Bearer …" in a file, by -H @FILE, keeps it out of ps; -u USER:PASSWORD does not
 --digest --ntlm --negotiate --anyauth = only Basic is known, by -u USER:PASSWORD
@@ -3015,6 +3016,7 @@ def explain_socks5(error: Any, proxy: Proxy, looked_up: bool) -> NetworkError:
 # 12b. Alerts. The same for TLS: what alerts, and OpenSSL's errors and verdicts, mean.
 OLD_SERVER = "The server may be an old one: -k also allows old TLS versions and weak ciphers."
 TLS_SETTINGS = "Look at the TLS settings of both sides (here: of OpenSSL), and at the server's log."
+ALPN_HINT = "Check the port. A server of HTTP/2 alone needs the package h2 here, and no --http1.1."
 CHANGED_HINT = "Look at what lies between: a network card, a router or a tunnel changes what passes it."
 # As OpenSSL says it, since 3.2 by the last.
 BAD_RECORDS = "DECRYPTION_FAILED_OR_BAD_RECORD_MAC BAD_RECORD_TYPE BAD_DECRYPT RECORD_LAYER_FAILURE".split()
@@ -3023,7 +3025,7 @@ TLS_FAILURES = {  # what is met in the field, by its name in `tls_reason` -> wha
     "protocol_version": ("the server refused the TLS versions offered", OLD_SERVER),
     "unrecognized_name": ("the server does not know this name", "Check the host name, and its virtual host."),
     "internal_error": ("the server broke off with an error", "It may not serve this name: see its log."),
-    "no_application_protocol": ("the server refused our ALPN", "Check the port, or ask with --http1.1."),
+    "no_application_protocol": ("the server refused our ALPN", ALPN_HINT),
     # What to try here depends on what became of the client certificate.
     "certificate_required": ("the server requires a client certificate", ""),
     "bad_certificate": ("the server refused the client certificate, or the lack of one", ""),

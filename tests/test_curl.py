@@ -147,7 +147,8 @@ SLIPS = {  # of hands that know curl and other tools -> what is meant
     "-H @FILE": ("--bearer t0ken", "--oauth2-bearer t0ken"),
     "--json PATH": ("-output=secret",),
     "--versus": ("--next",),
-    "--resolve": ("--connect-to a.test", "--dns-servers 192.0.2.1"),
+    "--resolve": ("--dns-servers 192.0.2.1",),
+    "-H 'Host: HOST'": ("--connect-to a.test:443:b.test:8443",),
 }
 
 

@@ -185,10 +185,10 @@ def test_a_series_goes_on_after_a_timeout_in_any_phase_and_nothing_is_left_of_it
     with http_server({"/": every(*replies, Reply())}) as server:
         words = ("-L", "-m", limit, "--count", len(replies) + 1, "--interval", interval, "--json", path)
         process = start_tool(*words, "--metrics-only", server.url(), **stuck.settings)
-        held = []
+        held, said = [], [b""]
         for _ in replies:
-            while b" error=timeout" not in process.stdout.readline():
-                assert process.poll() is None
+            while said.append(process.stdout.readline()) or b" error=timeout" not in said[-1]:
+                assert said[-1], said
             time.sleep(0.1)
             held.append([len(os.listdir(f"/proc/{process.pid}/{each}")) for each in ("fd", "task")])
         process.communicate(timeout=PATIENCE)

@@ -230,7 +230,7 @@ ALERTS = {
     70: ("protocol_version", "the server refused the TLS versions offered", "-k"),
     80: ("internal_error", "the server broke off with an error", "log"),
     112: ("unrecognized_name", "the server does not know this name", "host name"),
-    120: ("no_application_protocol", "the server refused our ALPN", "--http1.1"),
+    120: ("no_application_protocol", "the server refused our ALPN", "HTTP/2 alone needs the package h2"),
 }
 """Alerts with words and a hint of their own, but those of test_client_certificates.py."""
 
