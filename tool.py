@@ -2556,8 +2556,10 @@ class Deadline:
             if events:
                 return events
             raise
+        counted = longest != most  # what looks each millisecond has no time to count
+        before = cpu_times()[2] if counted and self._waited is None else self._waited
         events = poller.poll(math.ceil(longest))
-        before, self._waited = self._waited, None if events or longest == most else cpu_times()[2]
+        self._waited = None if events or not counted else cpu_times()[2]
         if before is not None and self._waited is not None:
             self.in_vain += self._waited - before
         return events

@@ -17,6 +17,7 @@ import ssl
 import subprocess
 import sys
 import threading
+from statistics import median
 from typing import Any, NamedTuple
 
 import pytest
@@ -215,7 +216,7 @@ def test_a_process_that_was_stopped_does_not_blame_the_server(lab, start_tool):
 
 
 def starved(start_tool, *words, **more):
-    """Run the tool on a processor that four others want; return its first step."""
+    """Run the tool on a processor that four others want; return the first step of each run."""
     processor = {min(os.sched_getaffinity(0))}
     busy = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {processor})\nwhile 1: pass"]
     with contextlib.ExitStack() as stack:
@@ -225,7 +226,8 @@ def starved(start_tool, *words, **more):
             stack.callback(other.kill)
         held = {"preexec_fn": lambda: os.sched_setaffinity(0, processor), **more}
         out, _ = start_tool("-s", "--json", "-", *words, **held).communicate(timeout=99)
-    return check_document(json.loads(out))["steps"][0]
+    document = check_document(json.loads(out))
+    return [run["steps"][0] for run in document.get("runs", [document])]
 
 
 def owed_here(step):
@@ -246,16 +248,17 @@ def test_a_process_that_was_starved_of_cpu_says_so(start_tool):
         peer.send("0\r\n\r\n")
 
     with scripted(script) as server:
-        step = starved(start_tool, "-m", 90, server.url())
+        (step,) = starved(start_tool, "-m", 90, server.url())
     assert by_id(step)["starved"]["owner"] == "here" and owed_here(step) > 50, step["account"]
 
 
 @pytest.mark.needs("linux")
 def test_a_process_that_is_starved_while_nothing_came_yet_loses_nothing_by_that(start_tool):
     """It looks ten times a second whether an answer is there: to be late for a look costs nothing."""
-    with http_server({"/": Reply(wait=2)}) as server:
-        step = starved(start_tool, server.url())
-    assert owed_here(step) < 50 and step["timing"]["wait_ms"] > 1990, step["account"]
+    with http_server({"/": Reply(wait=0.25)}) as server:
+        steps = starved(start_tool, "--count", "15", "--interval", "0", server.url())
+    owed = [owed_here(step) for step in steps]
+    assert median(owed) < 3 and min(step["timing"]["wait_ms"] for step in steps) > 249, owed
 
 
 @on_a_path
@@ -263,7 +266,7 @@ def test_a_process_that_is_starved_while_a_syn_is_lost_loses_nothing_by_that(sta
     lab.start()
     url = lab.http()
     lab.way.change(rules=[Rule("up", "syn", times=2)])
-    step = starved(start_tool, url + "/", within=lab.way.near)
+    (step,) = starved(start_tool, url + "/", within=lab.way.near)
     assert owed_here(step) < 50 and step["timing"]["connect_ms"] > 1990, step["account"]
 
 
