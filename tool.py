@@ -3898,7 +3898,8 @@ def load_identity(context: ssl.SSLContext, identity: Identity) -> None:
                 f"-in {key} -out NEW"
             )
         elif asked:
-            wrong = f"the key in {key} is encrypted: --key-password-file PATH gave no or a wrong password"
+            given = "gave a wrong password" if identity.password else "has to give its password"
+            wrong = f"the key in {key} is encrypted: --key-password-file PATH {given}"
         else:
             wrong = f"{certificate} must hold a certificate and {key} its private key (--key), both in PEM"
         raise UsageError(wrong) from None
@@ -6725,7 +6726,8 @@ def silence_hint(step: Step, bill: Bill, pending: int) -> str:
         silent = f"nothing more came for {length_text(bill.after.quiet_us)}"
     who = {
         None: "the program (look at its load and log), or the path: ping it",
-        True: "the machine answers, the program behind the port is silent: look at its load and log",
+        True: "the machine answers: the program behind the port is silent (look at its load and log), or "
+        "its answers are lost",
         False: "a probe had no answer either, so the path is dead, or the host",
     }[is_alive]
     if not bill.after.lacks_full_ones or is_alive is False:  # a full one came, or none can
@@ -8450,6 +8452,7 @@ def summary_blocks(summary: Summary, report: Report) -> Iterator[Block]:
     yield Span(series_title(summary, report), "bad" if odd else "")
     used = summary.used
     if used:
+        yield f"Run {used[-1].turn.number} had:"
         yield Fields([*network_rows(used[-1]), *response_rows(used[-1], report.options)])
         yield from spread_blocks(summary)
         yield Fields(over_time_rows(used if used[0].good else []))

@@ -18,7 +18,7 @@ from servers import Reply, http_server, scripted
 BODY = Reply(body=b"x" * 100_000)
 ROUTES = {"/": BODY, "/slow": Reply(body=b"x", wait=60)}
 MTU = f"packets of 1,500 bytes may not get through: MTU; try ping -M do -s 1472 {FAR}"
-PROGRAM = "the machine answers, the program behind the port is silent"
+PROGRAM = "the program behind the port is silent (look at its load and log), or its answers are lost"
 LOST = "Lost or late on the way: "
 OK = b"HTTP/1.1 200 OK\r\n"
 SOON = ("-m", "2")
