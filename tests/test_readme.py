@@ -137,7 +137,10 @@ def desk(tmp_path_factory, authority, program) -> Path:
     shutil.copy(TOOL, folder)
     shutil.copy(authority.file, folder / "ca.pem")
     identity(folder, authority)
-    return folder
+    with network(tmp_path_factory.mktemp("before") / "network", authority) as run:
+        before = "httphases -s --count 10 --interval 0 --json before.json https://shop.example/"
+        assert run(folder, folder.with_name("desk-before"), before) == (0, "")
+    return folder.with_name("desk-before")
 
 
 def identity(folder, authority):
@@ -233,10 +236,8 @@ def test_every_command_does_what_it_says(desk, authority, tmp_path):
     asked = [(script, PATIENCE, {0}) for script in scripts()]
     asked += [(line, LONG_ENOUGH, {0, 4, 75, 130}) for line in examples()]
     with network(tmp_path / "network", authority, GOOD, STATES["good"]) as run:
-        before = "httphases -s --count 10 --interval 0 --json before.json https://shop.example/"
-        assert run(desk, tmp_path / "before", before) == (0, "")
         works = [
-            functools.partial(run, tmp_path / "before", tmp_path / str(number), script, seconds)
+            functools.partial(run, desk, tmp_path / str(number), script, seconds)
             for number, (script, seconds, _) in enumerate(asked)
         ]
         for (script, _, codes), (code, said) in zip(asked, at_once(works)):
