@@ -190,7 +190,7 @@ def test_a_certificate_that_is_named_like_its_ca_is_not_self_signed(authority):
 
 RULES = {  # what the CAs are like, the highest first -> what is said
     "no CA": ([{"ca": False}], "CN CA 0 is no CA, but has issued CN localhost"),
-    "path length": ([{"path_length": 0}, {}], "CN CA 0 allows 0 CAs below it (path length), and there are 1"),
+    "path length": ([{"path_length": 0}] * 2, "CN CA 0 allows 0 CAs below it (path length), and there are 1"),
     "names": (
         [{"permitted": "a.test"}],
         "CN CA 0 may not issue for all of its names (name constraints)",
@@ -322,6 +322,7 @@ def test_the_reader_agrees_with_another_one(authority):
         except x509.ExtensionNotFound:
             expected = ()
         assert ours.names == expected
+    assert [tool.der_time(0x17, b"%d0101000000Z" % year).year for year in (49, 50)] == [2049, 1950]
 
 
 def test_no_certificate_is_an_error_of_the_reader(authority):

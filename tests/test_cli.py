@@ -242,6 +242,9 @@ def test_header_lines_and_data_come_from_standard_input_byte_for_byte(run_tool):
         request = asked(run_tool, "-d", "@-", stdin=content)
         assert (request.method, request.body) == ("POST", content)
         assert request.values("Content-Length") == [str(len(content))]
+    unblock = "import os, sys; os.set_blocking(0, False); os.execv(sys.argv[1], sys.argv[1:])"
+    late = ["sh", "-c", '(sleep 1; echo late) | exec "$@"', "sh", sys.executable, "-c", unblock]
+    assert asked(run_tool, "-d", "@-", within=late).body == b"late\n", "it need not block"
 
 
 HEADER_LINES = b"X-A: 1\r\n\r\n  \nX-B: caf\xe9\n# no: comment\nX-A:2"

@@ -67,10 +67,10 @@ ZONE["broken.test"] = SERVFAIL
 NAMES = {  # what is asked for -> the kind of failure, and what message and hint say
     "unknown": (["http://unknown.test/"], "dns", ["unknown.test", "not found"], ["spelling"]),
     "at-another-port": (
-        ["--resolve", "unknown.test:443:127.0.0.1", "http://unknown.test/"],
+        "--resolve unknown.test:443:::1 --resolve a.test:8:::1 http://unknown.test/".split(),
         "dns",
         ["not found"],
-        ["--resolve has an address only for its port 443", "spelling"],
+        ["--resolve has an address only for its port 443\\. Check the spelling"],
     ),
     "without-address": (["http://empty.test/"], "dns", ["no address", "empty.test"], ["know the name"]),
     "no-ipv6": (["-6", "http://four.test/"], "dns", ["four.test", "IPv6"], ["-6"]),
@@ -151,6 +151,7 @@ def test_a_timeout_names_the_addresses_that_gave_no_answer(run_tool):
     with dns_server({"one.test": ["127.0.0.1"]}) as names, black_hole() as port:
         failed = fail(run_tool, *SOON, f"http://one.test:{port}/", resolver=names.address, drawn=True)
     assert (failed.kind, failed.phase) == ("timeout", "connect")
+    assert [each["error"] for each in failed.step["network"]["attempts"]] == ["no answer"]
     assert f"no connection to one.test (127.0.0.1) port {port} within 1" in failed.message
     says(failed.hint, "firewall|drop")
 

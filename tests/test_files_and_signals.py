@@ -183,6 +183,16 @@ def test_a_second_signal_to_a_single_run_changes_nothing(start_tool, export):
     assert export.read_text() == OLD
 
 
+def test_a_signal_that_is_ignored_from_the_start_changes_nothing_at_any_moment(start_tool, server):
+    """As of a background job of a script."""
+    words = ("--compact", "--count", 3, "--interval", 0, server.url())
+    process = start_tool(*words, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.001)
+    assert (process.returncode, len(server.requests)) == (0, 3)
+
+
 def unread(start_tool, *arguments, stream="stdout"):
     """Run the program with a stream into a pipe that nobody reads; return its code and what it wrote."""
     reading, writing = os.pipe()

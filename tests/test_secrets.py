@@ -207,6 +207,7 @@ def test_a_credential_is_masked_inside_a_word_from_eight_characters_on():
     for header in GIVING:
         for value, shown in (("a1b2c3d", "xa1b2c3dy (a1b2c3d)"), ("a1b2c3d4", "x***y (***)")):
             assert told(f"x{value}y ({value})", "-H", header.format(value)) == shown, header
+    assert told("a1b2c3d4e5", "-H", "Cookie: a=a1b2c3d4; b=a1b2c3d4e5") == "***", "the longer one"
 
 
 PAIRS = {  # what the other side says, and what is shown of it

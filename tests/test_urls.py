@@ -85,7 +85,7 @@ def test_what_is_no_proxy_is_refused_by_its_source_without_its_password():
 COVERED = {
     "b.test,*": "http://a.test/", "a.test": "http://www.a.test/", ".a.test": "http://a.test/",
     "*.a.test": "http://www.a.test/", ",, b.test , a.test ,": "http://a.test/",
-    f"a.test:{ZEROS}80": "http://a.test/", "*:8080": "http://10.0.0.1:8080/", "a.test.": "http://a.test/",
+    f"a.test:{ZEROS}80": "http://a.test/", "*:8080": "http://10.0.0.1:8080/", "a.test.": "http://a.test./",
     "10.0.0.5/8": "http://10.1.2.3/", "0.0.0.0/0": "http://10.1.2.3/", "[::1]:81": "http://[::1]:81/",
     "0:0:0:0:0:0:0:1": "http://[::1]/", "fd00::/8": "http://[fd12::1]/",
     "fe80::/10": "http://[fe80::1%25eth0]/", "xn--mnchen-3ya.test": "http://münchen.test/",
@@ -156,8 +156,8 @@ def test_a_reference_is_resolved_as_the_examples_of_the_standards_are():
             assert tool.resolve_location(tool.parse_url(base), [reference.encode()]).text == expected
 
 
-def test_bytes_of_a_location_that_are_no_utf_8_stay_as_they_are():
-    assert tool.resolve_location(URL, [b"/\xe4"]).text == "http://a.test/%E4"
+def test_bytes_of_a_location_that_are_no_utf_8_stay_as_they_are_and_it_may_come_twice():
+    assert tool.resolve_location(URL, [b"/\xe4"] * 2).text == "http://a.test/%E4"
 
 
 NOWHERE = [

@@ -196,7 +196,7 @@ TYPED_AND_SHOWN = [
     (f"-kLH 'X-Token: {SECRET}' -4", "-kLH 'X-Token: ***' -4"),
     (f"-H 'Authorization: {BASIC}'", "-H 'Authorization: ***'"),
     ("-H 'X-Token: 1234' -H 'X-Token: abc '", "-H 'X-Token: 1234' -H 'X-Token: ***'"),
-    (f"-e http://u:{SECRET}@h/", "-e 'http://***@h/'"),
+    (f"-e //u:{SECRET}@h/", "-e '//***@h/'"),
     (f"-x http://bob:{SECRET}@127.0.0.1:1 -x ''", "-x 'http://***@127.0.0.1:1' -x ''"),
     ("-x bob:pw@127.0.0.1:1", "-x '***@127.0.0.1:1'"),
     (f"-H 'Authorization: Bearer {SECRET}0' -d 0", "-H 'Authorization: ***' -d '***'"),
@@ -277,8 +277,8 @@ def test_each_side_shows_its_own_client_certificate_and_another_origin_gets_none
     warned = ["--versus 2: another origin does not get --cert, unless these words repeat it"]
     with scripted(script, tls=context) as server:
         base = ("--count", 1, "--cacert", authority.file, "--cert", one, server.url("/a"))
-        sides = [server.url("/b"), server.url("/c", "localhost"), f"--cert {two} {server.url('/d')}"]
-        measure(*base, sides=sides, warned=warned)
+        away = [server.url(path, "localhost") for path in ("/c", "/d")]
+        measure(*base, sides=[server.url("/b"), away[0], f"--cert {two} {away[1]}"], warned=warned)
     assert dict(seen) == {"/a": "one", "/b": "one", "/c": None, "/d": "two"}
 
 
