@@ -300,7 +300,7 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "a body in pieces": (came(900, 20_000, **paused(800, 2)), "server 800, path 12, line|server 88"),
     "pieces from behind a proxy": (came(240, route=PROXY, **paused(240, 2)), "server|proxy 240"),
     "one pause like a time-out": (came(230, **paused(224)), "server|loss 224, line|path 6"),
-    "one too short for that": (came(199.9, **paused(199.9)), "server 199.9"),
+    "one too short for that": (came(199.9, **paused(199.9), ended={"disorder": 1}), "server 199.9"),
     "a body with a loss, on a line that was full": (
         came(800, 80_000, **paused(0, 0, lost=400, behind=30_000), ended={"disorder": 9}),
         "loss! 174.4, path 24, line|loss 601.6",
@@ -407,8 +407,9 @@ def test_whatever_is_counted_shares_add_up_and_findings_can_be_told(times, evide
 
 # --- words ----------------------------------------------------------------------------------------
 
+BEFORE = {"sent": {"acknowledged": 9_000}}
 NAMES = tool.Resolver(("10.9.1.53",), search=("a.test", "b.test"), ndots=5)
-LOOKUP = {"resolver": tool.Resolver(("10.9.1.53",)), "canonical_name": "a.test"}
+LOOKUP = {"resolver": NAMES._replace(ndots=1), "canonical_name": "a.test"}
 TOLD: dict[str, dict[str, Any]] = {
     "lookup": {"dns": 475, **LOOKUP, "resolver": NAMES},
     "lookup of a whole name": {"dns": 475, "resolver": NAMES, "url": "http://a.test."},
@@ -442,7 +443,7 @@ TOLD: dict[str, dict[str, Any]] = {
     "server behind a proxy": waited(312, 12, route=PROXY),
     "upload": sent(660, 660, limited_us=80 * MS, acknowledged=300_000),
     "upload that has grown": sent(660, 660, smoothed_rtt_us=120 * MS, acknowledged=300_000),
-    "upload on a line": sent(660, 660, smoothed_rtt_us=40 * MS, acknowledged=300_000),
+    "upload on a line": {**sent(660, 660, smoothed_rtt_us=40 * MS, acknowledged=300_000), **BEFORE},
     "pauses": came(4500, **paused(4100, 10, 454)),
     "pauses on a path that has grown": {**waited(120, 112), **came(900, **paused(800, 8, 101))},
     "pauses but one": came(500, **paused(450)),

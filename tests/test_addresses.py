@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from inside import failure, here, only_step, tool
-from servers import black_hole, bracketed, dns_server, http_server, refused_port
+from servers import Reply, black_hole, bracketed, dns_server, http_server, refused_port
 
 NEVER = 20.0
 """Seconds that no run waits for, which ends before."""
@@ -84,12 +84,16 @@ def test_each_silent_address_costs_a_quarter_of_a_second(race):
 @pytest.mark.needs("linux")
 def test_addresses_and_attempts_are_drawn_where_one_has_failed(run_tool):
     zone = {"two.test": ["127.0.0.2", "127.0.0.3"], "one.test": ["127.0.0.3"]}
-    with dns_server(zone) as names, http_server(host="127.0.0.3") as server:
+    routes = {"/": Reply(), "/slow": Reply(wait=60)}
+    with dns_server(zone) as names, http_server(routes, host="127.0.0.3") as server:
         two, one = (run_tool(server.url(host=host), resolver=names.address).out for host in zone)
+        slow = server.url("/slow", host="two.test")
+        stopped = run_tool(slow, resolver=names.address, within=["timeout", "-s", "INT", "2"])
     [first, second] = re.findall(r"  Attempt +(.*) after [\d.]+ ms\n", two)
     assert first.startswith("127.0.0.2: connection refused") and second == "127.0.0.3: connected"
     assert re.search(r"  Resolved +127\.0\.0\.2, 127\.0\.0\.3\n", two)
     assert "Attempt" not in one and "Resolved" not in one
+    assert re.fullmatch(r"httphases: stopped in wait after .* \(127\.0\.0\.3 port \d+\)\n", stopped.err)
 
 
 def test_the_families_take_turns_and_keep_their_order():
