@@ -19,6 +19,7 @@ import pty
 import py_compile
 import re
 import selectors
+import shutil
 import signal
 import ssl
 import struct
@@ -39,11 +40,11 @@ import pytest
 import tool
 from certificates import Authority
 from checks import ACCIDENT, check_document, check_schema, parse_metrics, surprises
-from confined import mounted
 from laboratory import Lab
 from servers import Server, can_listen, http2_server, http_proxy, http_server, socks5_proxy
 
 TOOL = Path(__file__).resolve().parent.parent / "tool.py"
+collect_ignore = [] if os.environ.get("HTTPHASES_ROOTS") else ["hosts"]  # there is nothing to try
 INHERITED = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 WITHOUT = frozenset(filter(None, os.environ.get("HTTPHASES_TEST_WITHOUT", "").split(",")))
 PATIENCE = 60.0
@@ -92,6 +93,31 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Take two workers for each processor: half of its time a test waits, for a peer or a deadline."""
     return 2 * (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
+
+
+# --- commands that the program is run behind: fewer rights, another view of the file system -------
+
+CAPABILITIES = "-dac_override,-dac_read_search,-fowner,-chown"
+
+
+def mounted(place: Path | str, options: str) -> list[str]:
+    """Make the prefix of a command that sees `place` through a mount of its own."""
+    prefix = ["unshare", "--mount", "sh", "-c", f'mount {options} "{place}" && exec "$@"', "sh"]
+    return possible(prefix, "needs the right to mount")
+
+
+def without_privilege() -> list[str]:
+    """Make the prefix of a command that root runs with the rights of any other user."""
+    prefix = ["setpriv", f"--bounding-set={CAPABILITIES}", f"--inh-caps={CAPABILITIES}"]
+    return possible(prefix, "needs setpriv and root") if os.geteuid() == 0 else []
+
+
+def possible(prefix: list[str], reason: str) -> list[str]:
+    """Return `prefix`, or skip the test where it does not work."""
+    trial = [*prefix, "true"]
+    if not shutil.which(prefix[0]) or subprocess.run(trial, capture_output=True, check=False).returncode:
+        pytest.skip(reason)
+    return prefix
 
 
 # --- running the program --------------------------------------------------------------------------

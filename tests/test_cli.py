@@ -236,6 +236,18 @@ def test_data_makes_it_a_post_and_none_a_get(call_tool):
         assert bool(request.values("Content-Type")) == bool(words)
 
 
+def test_the_extension_of_a_file_is_believed_first(call_tool, tmp_path):
+    (tmp_path / "a.JSON").write_bytes(b"<a/>")
+    (tmp_path / ".json.d").write_bytes(b"<a/>")
+    given = ["-H", "content-type: application/vnd.test+json"]
+    for words, kind in (
+        ([f"@{tmp_path}/a.JSON"], "application/json"),
+        ([f"@{tmp_path}/.json.d"], "application/xml"),
+        ([f"@{tmp_path}/a.JSON", *given], "application/vnd.test+json"),
+    ):
+        assert asked(call_tool, "-d", *words).values("Content-Type") == [kind]
+
+
 def test_header_lines_and_data_come_from_standard_input_byte_for_byte(run_tool):
     assert asked(run_tool, "-H", "@-", stdin=b"X-A: 1\r\n").values("X-A") == ["1"]
     for content in (b"\x00\r\n\xff@" * 1000, b""):

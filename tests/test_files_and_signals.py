@@ -12,8 +12,7 @@ import time
 import pytest
 
 from checks import check_document
-from confined import mounted, without_privilege
-from conftest import PATIENCE
+from conftest import PATIENCE, mounted, without_privilege
 from inside import tool
 from screens import TERMINAL, Screen
 from servers import Peer, Reply, http_server, scripted

@@ -203,20 +203,3 @@ TYPES = {
 def test_the_type_of_data_is_told_from_its_content_of_much_from_its_beginning(kind):
     for content in TYPES[kind]:
         assert tool.detect_type(content, "").partition(";")[0] == kind, content[:80]
-
-
-def content_type(call_tool, *arguments):
-    """Run the program against a plain server; return the one Content-Type it sent."""
-    with http_server() as server:
-        assert call_tool(*arguments, "--compact", server.url()).code == 0
-        [value] = server.requests[0].values("Content-Type")
-        return value
-
-
-def test_the_extension_of_a_file_is_believed_first(call_tool, tmp_path):
-    (tmp_path / "a.JSON").write_bytes(b"<a/>")
-    (tmp_path / ".json.d").write_bytes(b"<a/>")
-    assert content_type(call_tool, "-d", f"@{tmp_path}/a.JSON") == JSON
-    assert content_type(call_tool, "-d", f"@{tmp_path}/.json.d") == XML
-    given = ["-H", "content-type: application/vnd.test+json"]
-    assert content_type(call_tool, "-d", f"@{tmp_path}/a.JSON", *given) == "application/vnd.test+json"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from confined import mounted
+from conftest import mounted
 
 LACKING = """
 import socket

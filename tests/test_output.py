@@ -8,9 +8,8 @@ import pytest
 
 from checks import exact, parse_compact, summaries
 from inside import tool
+from screens import SGR
 from servers import Failing, Reply, http_server, redirect, refused_port, scripted
-
-ESCAPE = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]")
 
 
 @pytest.mark.parametrize("answered", [True, False])
@@ -53,7 +52,7 @@ def test_a_line_is_never_broken_however_narrow_the_terminal(run_tool):
     path = "/" + "[bold]x" * 60
     with http_server() as server:
         result = run_tool("--compact", server.url(path), terminal="out err", columns=40)
-    [line] = ESCAPE.sub("", result.out).splitlines()
+    [line] = SGR.sub("", result.out).splitlines()
     assert parse_compact(line)["url"] == server.url(path)
 
 

@@ -5,16 +5,11 @@ The phases of each document that is read add up to its total, so that no other p
 
 from __future__ import annotations
 
-import json
-import os
-import queue
-import signal
 import ssl
 
 import pytest
 
-from checks import EDGE, check_document
-from conftest import PATIENCE
+from checks import EDGE
 from inside import only_step
 from laboratory import on_a_path
 from paths import Rule, first
@@ -107,29 +102,6 @@ def test_what_comes_behind_a_late_segment_has_not_come_before_it(lab, secure, nt
     lab.way.change(rules=[Rule("down", "data", nth, "late", 0.03)])
     timing = lab.ask(url + "/")["steps"][0]["timing"]
     assert 20 <= timing["xfer_ms"] < 40, timing
-
-
-@pytest.mark.needs("linux")
-def test_what_comes_while_the_program_is_stopped_has_come(start_tool):
-    """The kernel knows when the first byte came, however late this program reads it."""
-    started: queue.SimpleQueue[int] = queue.SimpleQueue()
-
-    def script(peer):
-        peer.read_request()
-        process = started.get(timeout=PATIENCE)
-        peer.wait(DELAY)  # until the kernel has begun to note such times, if nobody else wants them
-        os.kill(process, signal.SIGSTOP)
-        peer.send(f"{OK}{EMPTY}")
-        peer.wait(3 * DELAY)
-        os.kill(process, signal.SIGCONT)
-        peer.read_to_end()  # a FIN could join the segment before it, which would have the time of the FIN
-
-    with scripted(script) as server:
-        process = start_tool("--json", "-", server.url(), within=first())
-        started.put(process.pid)
-        out, _ = process.communicate(timeout=PATIENCE)
-    timing = check_document(json.loads(out))["steps"][0]["timing"]
-    assert timing["total_ms"] < 3 * DELAY * 1000, timing
 
 
 @pytest.mark.needs("h2")

@@ -17,8 +17,7 @@ import pytest
 
 from certificates import Authority, Handshake, server_context, tls_record
 from checks import check_usage_error, parse_metrics
-from confined import possible
-from conftest import PATIENCE, TOOL
+from conftest import PATIENCE, TOOL, possible
 from inside import failure, here, only_step, visit
 from servers import http_server, redirect, scripted
 
