@@ -89,7 +89,7 @@ def http1(peer: Peer) -> None:
 KINDS = {  # what is changed, what is read before it is sent, the options, and the URL
     "http1": (HTTP1, http1, (), None),
     "http2": (HTTP2, lambda peer: Conversation(peer).read_head(), ("--cacert", "{trust}"), None),
-    "tunnel": (TUNNEL, http1, ("-x", "http://{place}"), "https://a.test/"),
+    "tunnel": (TUNNEL, http1, ("--cacert", "{trust}", "-x", "http://{place}"), "https://a.test/"),
     "socks": (SOCKS, lambda peer: peer.sock.recv(999), ("-x", "socks5h://me:pw@{place}"), "http://a.test/"),
 }
 

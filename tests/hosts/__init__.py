@@ -1,1 +1,1 @@
-"""The program on other releases of Debian, with their own Python, OpenSSL and trust store: tests/README.md."""
+"""The program on other releases of Debian, with their own Python and OpenSSL: see tests/README.md."""
