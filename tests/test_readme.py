@@ -252,7 +252,7 @@ def test_every_gate_ends_as_readme_says(desk, authority, tmp_path):
         with network(tmp_path / f"network-{number}", authority, *hosts) as run:
             return run(desk, tmp_path / str(number), gate)
 
-    asked = gates()
+    asked = gates()[::-1]  # the longest first
     works = [functools.partial(pass_through, number, *row[:2]) for number, row in enumerate(asked)]
     for (gate, state, expected), (code, said) in zip(asked, at_once(works)):
         assert code == expected, f"{state}: {gate}\nended with {code}: {said}"
