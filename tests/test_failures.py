@@ -135,7 +135,7 @@ def test_a_refused_connection_says_where_and_what_to_check(call_tool):
     says(fail(call_tool, "http://[fe80::1]/").hint, r"lacks its zone \(fe80::1%25eth0\)")
 
 
-@pytest.mark.parametrize("ip", ["127.3.2.1", "0.0.0.0"])
+@pytest.mark.parametrize("ip", ["127.3.2.1", "0.0.0.0", pytest.param("::1", marks=pytest.mark.needs("ipv6"))])
 def test_a_name_that_leads_to_this_machine_is_told(run_tool, ip):
     told = f"shop.test is {ip}, this machine itself"
     zone = {"shop.test": [ip], "my.localhost.test": [ip]}

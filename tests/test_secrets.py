@@ -434,6 +434,6 @@ def test_a_query_is_masked_where_a_credential_stands_and_nowhere_else(call_tool,
 def test_a_credential_of_the_query_is_masked_where_the_server_repeats_it(call_tool, tmp_path):
     value = secret("in the+query/")
     with http_server({"/": Reply(401, reason=f"{value} is no good", headers=[("X-Echo", value)])}) as server:
-        url = server.url("/?api_key=" + urllib.parse.quote(value, safe=""))
+        url = server.url("/?api_key=" + urllib.parse.quote_plus(value))
         _, text = everything(call_tool, tmp_path, "-i", url)
     check_silent(text)
