@@ -184,12 +184,10 @@ def test_a_second_signal_to_a_single_run_changes_nothing(start_tool, export):
 
 def test_a_signal_that_is_ignored_from_the_start_changes_nothing_at_any_moment(start_tool, server):
     """As of a background job of a script."""
-    words = ("--compact", "--count", 3, "--interval", 0, server.url())
-    process = start_tool(*words, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    process = start_tool(server.url(), preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     while process.poll() is None:
         process.send_signal(signal.SIGINT)
-        time.sleep(0.001)
-    assert (process.returncode, len(server.requests)) == (0, 3)
+    assert process.returncode == 0
 
 
 def unread(start_tool, *arguments, stream="stdout"):

@@ -76,8 +76,10 @@ def test_the_reason_of_a_failed_step_stands_on_stderr_but_where_that_shows_the_r
             assert (result.code, told.count(said)) == (75, not drawn_there), place
             (tmp_path / "out").write_text("")
         words = ("-L", "--count", 2, "--interval", 0, mode, server.url())
-        said = re.findall("error: Run [12] Step 2: .*refused", run_tool(*words).err)
+        result = run_tool(*words)
+        said = re.findall("error: Run [12] Step 2: .*refused", result.err)
         assert len(said) == (mode != "--json=-") * 2
+        assert mode != "-s" or (result.out, result.err.count("\n")) == ("", 2)
 
 
 def test_a_summary_of_runs_that_all_failed_says_why(call_tool):
