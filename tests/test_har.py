@@ -102,14 +102,15 @@ def test_headers_keep_their_order_and_cookies_their_names(call_tool, tmp_path):
     cookies = [("Set-Cookie", value) for value in values]
     headers = [("B", "1"), ("A", "2"), *cookies, ("Server-Timing", "db;dur=2")]
     with http_server({"/": Reply(headers=headers)}) as server:
-        given = ("-H", "X-Api-Key: s3cret-token", "-H", "Cookie: ;x=1; =2;; value; s3cret-token=;")
+        given = ["-H", "X-Api-Key: s3cret-token", "-H", "Cookie: ;x=1; =2;; value; s3cret-token=;"]
+        given += ["-H", "Content-Type: text/x-own"]
         [entry] = archive(call_tool, tmp_path, "-d", '{"a": 1}', *given, server.url())
     request, response = entry["request"], entry["response"]
     assert [header["name"] for header in response["headers"]][:-1] == [name for name, _ in headers]
     assert [header["name"] for header in request["headers"]].count("Cookie") == 1
     assert [cookie["name"] for cookie in response["cookies"]] == ["one", "two"]
     assert [cookie["name"] for cookie in request["cookies"]] == ["x", "***"]
-    assert (request["bodySize"], request["postData"]["mimeType"]) == (8, "application/json")
+    assert (request["bodySize"], request["postData"]["mimeType"]) == (8, "text/x-own")
     assert {cookie["value"] for cookie in request["cookies"] + response["cookies"]} == {"***"}
 
 

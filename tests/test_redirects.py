@@ -175,9 +175,9 @@ FAR = f"/{'x' * 300}/"
 
 
 def countdown(request):
-    """Redirect FAR + n to n - 1, and answer at 0."""
+    """Redirect FAR + n to n - 1; what comes at 0 leads no further."""
     left = int(request.target[len(FAR) :])
-    return redirect(f"{left - 1}") if left else Reply(body=b"end")
+    return redirect(f"{left - 1}") if left else Reply(302)
 
 
 def test_up_to_ten_redirects_are_followed(call_tool):
@@ -185,7 +185,7 @@ def test_up_to_ten_redirects_are_followed(call_tool):
         for redirects in (1, 10):
             result, steps = follow(call_tool, server, path=f"{FAR}{redirects}")
             assert (result.code, len(steps)) == (0, redirects + 1)
-            assert steps[-1]["response"]["status"] == 200
+            assert steps[-1]["response"]["location"] is None
         for count, some in ((1, ""), (2, " in 2 of 2 runs")):
             before = server.accepted
             words = ("--count", count, "--interval", 0, server.url(f"{FAR}11"))

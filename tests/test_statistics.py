@@ -210,12 +210,12 @@ def test_of_slow_runs_it_is_told_who_took_longer():
 
 def test_what_costs_most_in_all_is_told_first():
     samples = owed([1_000_000 if run in (5, 8, 12, 18, 23, 28) else 20_000 for run in range(30)])
-    usual = tool.Finding("server", "wait", 15_000, "fits", "always")
-    once = [usual._replace(phase=phase, cost_us=300_000, text="once") for phase in ("dns", "connect", "tls")]
-    samples = [each._replace(findings=(usual, *once[run : run + 1])) for run, each in enumerate(samples)]
-    causes = ["wait, in 30 of 30 runs, median 15 ms: always", "dns, in run 1 of 30, 300 ms: once"]
+    usual = [tool.Finding("server", "wait", 1000 * ms, "fits", f"of {ms}") for ms in (14, 15, 16) * 10]
+    once = [usual[0]._replace(phase=phase, cost_us=300_000, text="once") for phase in tool.PHASES[:3]]
+    samples = [each._replace(findings=(usual[n], *once[n : n + 1])) for n, each in enumerate(samples)]
+    causes = ["wait, in 30 of 30 runs, median 15 ms: of 15", "dns, in run 1 of 30, 300 ms: once"]
     assert told_of(samples)[2:] == [*causes, "connect, in run 2 of 30, 300 ms: once"]
-    many, options = samples[0]._replace(findings=(usual,) * 4), tool.parse_options(["http://a.test/"], {})
+    many, options = samples[0]._replace(findings=(usual[0],) * 4), tool.parse_options(["http://a.test/"], {})
     *_, rows = tool.step_blocks(many, None, options)
     assert [label for label, _ in rows.rows] == ["Spent", *["Cause"] * 3], "of a single run too"
 
