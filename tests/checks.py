@@ -80,12 +80,28 @@ def check_step(step: dict[str, Any]) -> None:
     assert response is None or response["status"] >= 200
     assert len(claims) <= 50 and all(metric["description"] != "" for metric in claims)
     assert all(0 <= (metric["duration_ms"] or 0) < float("inf") for metric in claims)
+    if step["error"]:
+        check_words(step["error"]["message"], step["error"]["hint"])
     check_account(step)
     check_findings(step["findings"], exact(step["timing"]["total_ms"]))
     for finding in step["findings"]:
         phase = finding["phase"]
         assert phase is None or exact(finding["cost_ms"]) <= exact(step["timing"][f"{phase}_ms"]), finding
     check_timeline(step)
+
+
+NOT_WORDS = re.compile(
+    r"0x[0-9a-f]{4}|Errno|errno|Traceback|Error\b|Exception|ssl\.c|_ssl|\[ssl|<[a-z]|\bNone\b|b'|SYSCALL"
+    r"|sslv3|tlsv1"
+)
+"""What belongs to the source code of this program or of a library, not into a sentence."""
+
+
+def check_words(message: str, hint: str) -> None:
+    """Prove that a failure is told in sentences, but for what is quoted."""
+    for text in (re.sub(r"(?<!\w)'.*'", "''", message), hint):
+        assert not NOT_WORDS.search(text) and 15 <= len(text) <= 300, text
+    assert not hint[0].islower() and hint.endswith("."), hint
 
 
 def check_account(step: dict[str, Any]) -> None:

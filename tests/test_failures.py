@@ -20,13 +20,6 @@ from conftest import PATIENCE, has
 from paths import going_first
 from servers import SERVFAIL, Peer, black_hole, dns_server, http_server, refused_port, scripted, sending
 
-NOT_WORDS = re.compile(
-    r"0x[0-9a-f]{4}|Errno|errno|Traceback|Error\b|Exception|ssl\.c|_ssl|\[ssl|<[a-z]|\bNone\b|b'|SYSCALL"
-    r"|sslv3|tlsv1"
-)
-"""What belongs to the source code of this program or of a library, not into a sentence."""
-
-
 SOON = ("-m", "1")
 """The time of a run that is to end in a timeout, and before it to get as far as its peer lets it."""
 
@@ -42,11 +35,8 @@ def fail(run: Callable[..., Any], *arguments: Any, drawn: bool = False, **settin
     step = result.json()["steps"][-1]
     error = step["error"]
     report = flat(result.err)
-    for text in (error["message"], error["hint"]):
-        assert not NOT_WORDS.search(text) and 15 <= len(text) <= 300, text
     for text in (error["message"], error["kind"], *([error["hint"]] if drawn else [])):
         assert flat(escaped(text)) in report, report
-    assert not error["hint"][0].islower() and error["hint"].endswith(".")
     return SimpleNamespace(**error, step=step)
 
 
