@@ -167,50 +167,6 @@ def test_a_host_out_of_reach_is_a_network_failure_that_points_at_the_route(run_t
     assert "zone" not in failed.message, "the zone of an address that has none"
 
 
-OK = "HTTP/1.1 200 OK\r\n"
-
-
-CUT = OK + "Content-Length: 100\r\n\r\nhello"
-CHUNKED = OK + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
-ANSWERS = {  # what the server sends before it closes, or hangs -> kind and phase, what message and hint say
-    "empty-reply": ("", "protocol wait", ["closed the connection without an answer"], ["log", "https://"]),
-    "cut-in-the-header": (OK + "Serv", "protocol xfer", ["header"], ["log"]),
-    "cut-by-length": (CUT, "protocol xfer", ["5 of 100 bytes"], ["log|limit"]),
-    "cut-in-chunks": (CHUNKED, "protocol xfer", ["5 bytes, without its last chunk"], ["hung up"]),
-    "hang-before-an-answer": ("", "timeout wait", ["no response", "1 s"], ["-m", "log"]),
-    "hang-after-an-interim": ("HTTP/1.1 103 Early Hints\r\n\r\n", "timeout wait", ["103", "1 s"], ["-m"]),
-    "hang-in-the-header": (CUT[:20], "timeout xfer", ["1 s", "header"], ["-m"]),
-    "hang-in-a-body-whose-length-is-said-twice": (
-        CUT.replace("100", "100, 0100"), "timeout xfer", ["5 of 100 bytes"], ["program"],
-    ),
-    "garbage": ("SSH-2.0-OpenSSH_9\r\n", "protocol wait", ["SSH-2.0", "HTTP"], ["port"]),
-    "tls-alert-to-plain-http": ("\x15\x03\x01\x00\x02\x02\x16", "protocol wait", ["TLS"], ["https://"]),
-    "http2-without-tls": (
-        "\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64", "protocol wait",
-        ["HTTP/2 without TLS on this port", "gRPC"], ["over TLS with ALPN"],
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", ANSWERS, ids=ANSWERS)
-def test_an_answer_that_is_none_or_not_whole_is_explained(call_tool, case):
-    data, kind, message, hint = ANSWERS[case]
-    hangs = kind.startswith("timeout")
-
-    def answer(peer: Peer) -> None:
-        peer.read_request()
-        peer.send(data)
-        if hangs:
-            peer.read_to_end()
-
-    with scripted(answer) as server:
-        failed = fail(call_tool, *(SOON if hangs else ()), server.url())
-    assert f"{failed.kind} {failed.phase}" == kind
-    says(failed.message, *message)
-    says(failed.hint, *hint)
-    assert failed.step["network"]["ip"] == "127.0.0.1"
-
-
 def test_a_header_that_comes_too_slowly_is_no_large_body(call_tool):
     def script(peer):
         peer.read_request()

@@ -147,6 +147,32 @@ TRUNCATIONS = [
     )
 ]
 
+CLOSED = (  # what is sent before the end, the phase, words of the message, and of the hint
+    (b"", "wait", "closed the connection without an answer", "https://"),
+    (OK + b"Serv", "xfer", "header", "log"),
+    (HELLO[:-1], "xfer", "5 of 6 bytes", "log"),
+    (CHUNKED + b"1\r\nx\r\n", "xfer", "1 bytes, without its last chunk", "hung up"),
+    (b"SSH-2.0-OpenSSH_9\r\n", "wait", "SSH-2.0", "port"),
+    (b"\x15\x03\x01\x00\x02\x02\x16", "wait", "TLS", "https://"),
+    (
+        b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64",
+        "wait",
+        "HTTP/2 without TLS on this port",
+        "over TLS with ALPN",
+    ),
+)
+HELD = (
+    (b"", "wait", "no response came within 1 s", "-m"),
+    (HINT, "wait", "103", "-m"),
+    (OK + b"Con", "xfer", "header", "-m"),
+    (HELLO[:-1].replace(b"6", b"6, 06"), "xfer", "5 of 6 bytes", "program"),
+)
+EXPLAINED = [
+    Case(f"{end} after {sent!r}", talk(sent, end=end), kind, phase=phase, says=says, hint=hint)
+    for end, kind, rows in (("close", "protocol", CLOSED), ("hold", "timeout", HELD))
+    for sent, phase, says, hint in rows
+]
+
 RESETS = [
     Case(f"a reset {name}", talk(sent, end="reset"), "network", None, size, phase=phase, says=says)
     for name, sent, size, phase, says in (
@@ -172,7 +198,7 @@ RESETS = [
     ),
 ]
 
-FAMILY = [*STATUS_LINES, *GOOD, *HEADERS, *LENGTHS, *CHUNKS, *TRUNCATIONS, *RESETS]
+FAMILY = [*STATUS_LINES, *GOOD, *HEADERS, *LENGTHS, *CHUNKS, *TRUNCATIONS, *EXPLAINED, *RESETS]
 FAMILY += [case._replace(apart=True) for case in LARGE]
 
 
