@@ -16,9 +16,9 @@ from typing import Any, Callable
 import pytest
 
 from checks import flat
-from conftest import PATIENCE, has
+from conftest import PATIENCE
 from paths import going_first
-from servers import SERVFAIL, Peer, black_hole, dns_server, http_server, refused_port, scripted, sending
+from servers import SERVFAIL, black_hole, dns_server, http_server, refused_port, scripted
 
 SOON = ("-m", "1")
 """The time of a run that is to end in a timeout, and before it to get as far as its peer lets it."""
@@ -215,42 +215,6 @@ def test_an_upload_that_is_not_taken_says_that_the_request_was_not_sent_whole(ca
     assert (failed.kind, failed.phase) == (kind, "wait")
     says(failed.message, "request", "sent|sending")
     assert "does not answer" not in failed.hint, "it cannot answer a request that it does not take"
-
-
-def refusing(line: str) -> Callable[[Peer], None]:
-    return sending(f"HTTP/1.1 {line}\r\nContent-Length: 0\r\n\r\n")
-
-
-def web_server(peer: Peer) -> None:
-    """Answer a greeting of SOCKS5 as a web server would."""
-    peer.read_exactly(3)
-    peer.send("HTTP/1.1 400 Bad\r\n\r\n")
-
-
-PROXIES = {
-    "squid": (
-        "http",
-        refusing("503 No\r\nX-Squid-Error: ERR_DNS_FAIL 0\r\nProxy-Status: p; error=dns\r\nLocation: /login"),
-        ["Proxy-Status: p; error=dns", "X-Squid-Error: ERR_DNS_FAIL 0", "Location: /login"],
-        ["could not reach the target"],
-    ),
-    "407-again": ("http://me:wrong-pass@", refusing("407 No"), ["407 No"], ["check|refused|wrong"]),
-    "403": ("http", refusing("403 Never"), ["403 Never"], ["forbid"]),
-    "is-no-proxy": ("http", sending("SSH-2.0-x\r\n"), ["SSH-2.0-x"], ["proxy"]),
-    "speaks-http": ("socks5", web_server, ["SOCKS5"], ["SOCKS5"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("road", "script", "message", "hint"), PROXIES.values(), ids=PROXIES)
-def test_trouble_with_the_proxy_is_laid_at_the_door_of_the_proxy(call_tool, road, script, message, hint):
-    if road == "socks5" and not has("socks"):
-        pytest.skip("needs socks")
-    with scripted(script) as server:
-        proxy = road + ("" if road.endswith("@") else "://") + server.authority
-        failed = fail(call_tool, "-x", proxy, "https://127.0.0.1:9/")
-    assert (failed.kind, failed.phase) == ("proxy", "connect")
-    says(failed.message, "proxy", re.escape(server.authority), *message)
-    says(failed.hint, *hint)
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,22 @@ GRANTED = b"\5\0\0\1\x7f\0\0\1\0\x50"
 PASSWORD = "pr0xy-passw0rd"
 
 
-def connect(name: str, script: Script, kind: str = "proxy") -> Case:
+def connect(name: str, script: Script, kind: str = "proxy", **told: str) -> Case:
     """Make a case of a tunnel through a proxy whose password must not be shown."""
     proxy = f"http://user:{PASSWORD}@127.0.0.1:{{port}}"
     phase = "connect" if kind == "proxy" else None
-    return Case(name, script, kind, options=("-x", proxy), url="https://a.test/", phase=phase)
+    return Case(name, script, kind, options=("-x", proxy), url="https://a.test/", phase=phase, **told)
 
 
+TOLD = {  # an answer -> words of the message, and of the hint
+    b"HTTP/1.1 503 No\r\nX-Squid-Error: ERR_DNS_FAIL 0\r\nProxy-Status: p; error=dns\r\nLocation: /login": (
+        "503 No (proxy-status: p; error=dns) (x-squid-error: ERR_DNS_FAIL 0) (location: /login)",
+        "The proxy could not reach the target",
+    ),
+    b"HTTP/1.1 407 No": ("refused the tunnel: 407 No", "The proxy refused the user name and password"),
+    b"HTTP/1.1 403 Never": ("403 Never", "forbids this target"),
+    b"SSH-2.0-x": ("the answer does not start like HTTP: 'SSH-2.0-x'", "belongs to such a proxy"),
+}
 CONNECT = (
     [
         connect(f"CONNECT is answered {line[:40]!r}", talk(line + b"\r\n\r\n"))
@@ -51,6 +60,10 @@ CONNECT = (
             lambda peer: (talk(OK)(peer), peer.sock.recv(999), peer.send(HELLO)),
             "tls",
         ),
+    ]
+    + [
+        connect(f"CONNECT is answered {line[:40]!r}", talk(line + b"\r\n\r\n"), says=says, hint=hint)
+        for line, (says, hint) in TOLD.items()
     ]
     + [connect(f"the proxy stops after byte {count}", talk(OK[:count])) for count in range(0, len(OK), 9)]
 )
@@ -94,7 +107,7 @@ SOCKS = (
     ]
     + [
         socks(f"the greeting is answered {data!r}", dialogue(data))
-        for data in (b"", b"\5", b"\4\0", b"\5\2", b"\5\xff", b"HTTP/1.1 400 \x1b[2J\r\n\r\n")
+        for data in (b"", b"\5", b"\4\0", b"\5\2", b"\5\xff")
     ]
     + [
         socks(f"the password is answered {data!r}", dialogue(b"\5\2", data), user=f"user:{PASSWORD}@")
@@ -112,6 +125,12 @@ SOCKS = (
             "an answer before the request", dialogue(b"\5\0", GRANTED + HELLO, end="hold"), None, status=200
         ),
         socks("zeros", dialogue(bytes(65536))),
+        socks(
+            "a web server",
+            dialogue(b"HTTP/1.1 400 \x1b[2J\r\n\r\n"),
+            says="does not answer like SOCKS5",
+            hint="belongs to a SOCKS5 proxy",
+        ),
     ]
 )
 
