@@ -161,7 +161,7 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a handshake that was lost, perhaps": (shook(236, 12), "path! 12, server|loss 224"),
     "a handshake of which parts came too early": (shook(69, 12, disorder=1), "path! 12, server|loss 57"),
-    "a slow handshake": (shook(512, 12), "path! 12, server 500"),
+    "a slow handshake that failed": (shook(512, 12, version=None), "path! 12, server 500"),
     "a slow server": (waited(112, 12), "path! 12, server 100"),
     "an acknowledgment within ticks": (waited(40, 22), "path! 12, server 28"),
     "one that may be held back": (waited(40, 22.1), "path! 12, server|path 10.1, server 17.9"),
@@ -344,18 +344,24 @@ def test_of_a_body_that_one_flight_more_explains_both_are_named():
     assert all("round trip" in each.text for each in found), found
 
 
-def cut_off(**ended: int) -> str:
+def cut_off(response: Any = None, is_alive: bool | None = None, **ended: int) -> str:
     """Say what to try of an upload of 300 KB that was cut off after a second, with these counters."""
     failed = step_of(request_bytes=300_000, wait=1000, ended=ended, error="wait timeout")
     timing = failed.timing._replace(xfer=None, send=1000 * MS)
     network = failed.network._replace(peer=tool.Peer("192.0.2.1", 2, ("192.0.2.1", 80)))
-    evidence = failed.evidence._replace(answered=None)
-    failed = failed._replace(timing=timing, network=network, response=None, evidence=evidence)
+    evidence = failed.evidence._replace(answered=None, is_alive=is_alive)
+    failed = failed._replace(timing=timing, network=network, response=response, evidence=evidence)
     return tool.accounted(failed, 0).error.hint
 
 
 def test_an_upload_may_end_within_the_round_trips_that_it_needs():
     assert cut_off(busy_us=60 * MS, acknowledged=200_000, sent=300_000)
+
+
+def test_of_a_path_that_is_dead_small_packets_tell_nothing_nor_does_http2_without_a_length():
+    over_http2 = tool.Response(200, "", "HTTP/2", ())
+    hint = cut_off(over_http2, False, busy_us=60 * MS, acknowledged=10, sent=9, segment_in=536)
+    assert "so the path is dead" in hint and "MTU" not in hint
 
 
 def test_of_an_upload_that_is_cut_off_it_is_told_who_held_it_though_frames_of_http2_still_come():
@@ -585,8 +591,12 @@ def test_the_row_spent_has_owners_in_falling_order_without_what_is_below_a_hundr
 def test_a_step_that_nothing_was_asked_for_repeats_no_other():
     first = step_of(wait=30)
     again = first._replace(number=2, error=tool.Failure("redirect", "dns", "no", "try"))
-    assert tool.loop_text(tool.Run((first, again), False)) == ""
-    assert "a loop" in tool.loop_text(tool.Run((first, again._replace(error=None, response=MOVED)), False))
+    moved = again._replace(error=None, response=MOVED)
+    posted = first._replace(request=first.request._replace(method="POST"))
+    told = [
+        tool.loop_text(tool.Run(steps, False)) for steps in ((first, again), (posted, moved), (first, moved))
+    ]
+    assert told == ["", "", "; step 2 asks what step 1 asked: a loop"]
 
 
 @pytest.mark.parametrize(
