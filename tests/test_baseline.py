@@ -160,21 +160,6 @@ def test_it_may_come_by_standard_input_with_a_mark_and_without_its_runs(run_tool
     assert result.json()["baseline"]["path"] == "-"
 
 
-def test_what_it_does_not_go_with(call_tool, run_tool, server):
-    result = run_tool("--baseline", "-", "-d", "@-", server.url(), stdin=b"{}")
-    check_usage_error(result, "--baseline", "standard input")
-    for words, reason in (
-        (("--all-addresses",), "--resolve"),
-        (("--count", 30, "--slo", "ttfb.p95=+10%"), "expected ttfb"),
-        (("--count", 30, "--slo", "total=+10%,TOTAL=500"), "Duplicate"),
-        (("--count", 5, "--slo", "total=+10%"), "--count 6 or more"),
-    ):
-        check_usage_error(call_tool("--baseline", "x", *words, server.url()), reason)
-    alone = call_tool("--slo", "dns=5,ttfb=+25", server.url())
-    check_usage_error(alone, "SLO Error", "--baseline or --versus")
-    assert server.accepted == 0
-
-
 NO_EXPORTS = [
     *(b"", b"null", b"[{}]", b"{}", b"[" * 100_000, b'{"a":' * 100_000),
     b'{"schema_version": 1, "statistics": []}',

@@ -130,6 +130,20 @@ WRONG_TOGETHER = {  # a command line, and what is said of it
     "--expect 20": "expected statuses: 200, 2xx, 200-299 or 2xx,401",
     "--unix-socket unix:///run/docker.sock": "takes a path, without unix://",
     "--unix-socket @abstract": "sockets without one (@NAME) are not known",
+    **{
+        f"--unix-socket /s {other}": f"--unix-socket, {other.split()[0]} exclude each other"
+        for other in ("-x http://a:1", "--resolve a:80:127.0.0.1", "-4", "--interface lo")
+    },
+    "--otlp x --propagate -H 'TraceParent: 00-1-2-01'": "--propagate",
+    "--otlp http://me:hunter22@127.0.0.1:4318": "--otlp takes a path before the URL",
+    "--all-addresses -x http://127.0.0.1:9": "-x, --proxy",
+    "--all-addresses --slo total.median=1000": "total.median, --count",
+    "--baseline - -d @-": "--baseline, standard input",
+    "--baseline x --all-addresses": "--resolve",
+    "--baseline x --count 30 --slo ttfb.p95=+10%": "expected ttfb",
+    "--baseline x --count 30 --slo total=+10%,TOTAL=500": "Duplicate",
+    "--baseline x --count 5 --slo total=+10%": "--count 6 or more",
+    "--slo dns=5,ttfb=+25": "SLO Error, --baseline or --versus",
     "-u hunter2": "-u: expected USER:PASSWORD",
     "-b a=1 --cookie hunter2.txt": "-b, NAME=VALUE, cookie file",
     "-A 'a=hunter2\r\nX-B: 1'": "-A:, line break",

@@ -175,17 +175,11 @@ def test_propagate_names_the_span_of_each_step_and_the_chain_spans_its_steps(tra
     assert attributes(two)["http.request.resend_count"] == 1
 
 
-def test_what_is_a_usage_error_and_repeats_no_secret(call_tool, server):
+def test_malformed_attributes_are_a_usage_error_and_repeat_no_secret(call_tool, server):
     env = {"OTEL_RESOURCE_ATTRIBUTES": "a=1,hunter22"}
-    for words, settings, told in (
-        (["x", "--propagate", "-H", "TraceParent: 00-1-2-01"], {}, "--propagate"),
-        ([""], {}, "--otlp"),
-        (["http://me:hunter22@127.0.0.1:4318"], {}, "--otlp takes a path before the URL"),
-        (["-"], env, "OTEL_RESOURCE_ATTRIBUTES"),
-    ):
-        result = call_tool("--otlp", *words, server.url(), env=settings)
-        check_usage_error(result, told)
-        assert "hunter22" not in result.err
+    result = call_tool("--otlp", "-", server.url(), env=env)
+    check_usage_error(result, "OTEL_RESOURCE_ATTRIBUTES")
+    assert "hunter22" not in result.err
     assert call_tool(server.url(), env=env).code == 0, "of no interest without --otlp"
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from checks import check_usage_error
 from inside import failure, here, only_step
 from servers import Peer, Reply, Server, fill_queue, http_server, redirect, scripted
 
@@ -136,11 +135,3 @@ def test_a_socket_that_one_may_not_write_to_is_a_failed_step(local):
         check_failed(Path(local.host), "permission denied", "permissions")
     finally:
         os.seteuid(0)
-
-
-def test_what_has_to_do_with_addresses_is_excluded_and_an_empty_path_is_none(local, call_tool):
-    for other in ("-x http://a:1", "--resolve a:80:127.0.0.1", "-4", "--interface lo"):
-        result = call_tool("--unix-socket", local.host, *other.split(" "), "http://a/")
-        check_usage_error(result, "--unix-socket", f"{other.split()[0]} exclude each other")
-    check_usage_error(call_tool("--unix-socket", "", "http://a/"), "--unix-socket '': expected a path")
-    assert local.accepted == 0
