@@ -3915,8 +3915,7 @@ def build_context(options: Options, take_store: TakeStore) -> ssl.SSLContext:
         context.set_ciphers("ALL:@SECLEVEL=0")
         context.options |= 0x4 | 0x40000  # SSL_OP_LEGACY_SERVER_CONNECT, ALLOW_UNSAFE_LEGACY_RENEGOTIATION
         return context
-    own = options.ca_bundle or options.environ.get("SSL_CERT_FILE")
-    ahead = None if own else take_store()
+    ahead = take_store()
     context = ahead or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # The system's OpenSSL configuration may demand more. A Python with its own list of ciphers hides that.
     context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)

@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from checks import ACCIDENT, flat, parse_metrics
+from checks import ACCIDENT, check_usage_error, flat, parse_metrics
 from conftest import PATIENCE, TOOL, Result
 from servers import http_server
 
@@ -268,16 +268,14 @@ def test_every_report_comes_out_of_what_is_in_the_archive(
         return b"raise SystemExit('a source')" if name.endswith(".py") and "/" in name else data
 
     file = rewrite(archive, tmp_path / "partial.pyz", leave)
-    named = {"SSL_CERT_FILE": authority.file} if version == "uncompiled" else {}
-    trust = () if named else ("--cacert", authority.file)
     for name, (options, says) in WAYS.items():
         if version == "uncompiled" and name not in ("waterfall", "exports", "socks", "idna"):
             continue  # it takes a second
         words = options.format(socks=socks5.by_login).split()
         url = [] if "://\u00fc" in options else [http2.url("/", "localhost")]
         result = run(
-            "--proxy", "", *words, *trust, *url,
-            flags=("-I", "-S"), python=python, file=file, env={**COLOURS, **named},
+            "--proxy", "", *words, "--cacert", authority.file, *url,
+            flags=("-I", "-S"), python=python, file=file, env=COLOURS,
         )  # fmt: skip
         assert re.search(says, result.out + result.err, re.DOTALL), (options, result.out, result.err)
 
@@ -333,6 +331,8 @@ TROUBLES: list[dict[str, Any]] = [
 def test_what_surrounds_it_does_not_matter(run, server):
     for trouble in TROUBLES:
         check_waterfall(run(server.url(), **trouble))
+    missing = run("https://127.0.0.1:1/", env={"SSL_CERT_FILE": "/nowhere"})
+    check_usage_error(missing, "SSL_CERT_FILE", "no such file")
 
 
 OURS = ("h2", "hpack", "httphases", "hyperframe", "idna", "rich", "socks", "tool")
