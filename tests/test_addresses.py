@@ -131,6 +131,7 @@ def test_a_zone_id_chooses_the_interface_and_is_not_sent():
     assert {request.values("Host")[0] for request in server.requests} == {f"[::1]:{server.port}"}
     step = failure(here(f"http://[fe80::1%{2**32 + 1}]:1/"), "dns")  # it is 1 in 32 bits, which is lo
     assert "this machine has no interface '4294967297'" in step["error"]["message"]
+    assert tool.literal_peer("fe80::1%3", 80).address == ("fe80::1", 80, 0, 3), "a number is one by itself"
 
 
 @pytest.mark.parametrize("known", [{}, {"app.localhost": ["127.0.0.9"]}])

@@ -189,7 +189,7 @@ def test_a_certificate_that_is_named_like_its_ca_is_not_self_signed(authority):
 
 
 RULES = {  # what the CAs are like, the highest first -> what is said
-    "no CA": ([{"ca": False}], "CN CA 0 is no CA, but has issued CN localhost"),
+    "no CA": ([{"ca": False}], "CN CA 0 is no CA, but has issued localhost"),
     "path length": ([{"path_length": 0}] * 2, "CN CA 0 allows 0 CAs below it (path length), and there are 1"),
     "names": (
         [{"permitted": "a.test"}],
@@ -205,7 +205,7 @@ def test_a_ca_that_issues_against_its_rules_is_named_with_the_rule(authority, ma
     pairs = [None if trusted else authority.ca]
     for number, settings in enumerate(made):
         pairs.append(authority.issue(pairs[-1], f"CA {number}", **{"ca": True, **settings}))
-    leaf = authority.issue(pairs[-1], sans=HERE)
+    leaf = authority.issue(pairs[-1], None, HERE)
     context = authority.showing(leaf, *(each[1] for each in pairs[:trusted:-1]))
     words = words.replace("CN CA 0 is", "CN=CA 0, O=Test is") if trusted else words
     error = rejected(authority, context, words, env=authority.store(pairs[trusted]))["error"]
