@@ -7134,12 +7134,12 @@ def metrics_line(step: Step, verdict: Verdict | None, single: bool) -> str:
     proxy = step.route.proxy.shown if step.route.proxy else "direct"
     tokens = [f"{times} status={step.status or 0} bytes={step.body_bytes} ip={network.ip or '-'}"]
     tokens.append(f"family={family or '-'} tls_version={version or '-'} proxy={proxy} {more}")
+    if not single:
+        tokens.append(f"at={instant_text(step.started_at)}")
     if step.error:
         tokens.append(f"error={step.error.kind}")
     if verdict:
         tokens += verdict_tokens(verdict)
-    if not single:
-        tokens.append(f"at={instant_text(step.started_at)}")
     return f"{step_title(step, single)}: " + " ".join(tokens)
 
 
@@ -8269,7 +8269,7 @@ def slo_panel(verdict: Verdict, report: Report) -> Panel:
         budgets.append(f"cert≥{plural(int(end.threshold), 'day')}")
     lines: list[Line] = [(Span("Thresholds: ", "strong"), Span("  ".join(budgets) or "-"))]
     if verdict.thresholds and not report.options.allowances and any(run.steps[1:] for run in report.runs):
-        lines.append("of the last step, without the redirects")
+        lines.append("of the last step that did not fail, without those before it")
     bad = bad_answers_text(report)
     if bad:
         lines.append(Span(bad if report.options.fail else f"{bad}: -f makes that exit 22", "bad"))

@@ -263,8 +263,8 @@ METRICS = re.compile(
     r" status=(?P<status>\d+) bytes=(?P<bytes>\d+|-)"
     r" ip=(?P<ip>[0-9a-fA-F.:%\w]+|-) family=(?P<family>IPv4|IPv6|-) tls_version=(?P<tls_version>\S+)"
     r" proxy=(?P<proxy>\S+) wait=(?P<wait>\d+\.\d{3}|-) xfer=(?P<xfer>\d+\.\d{3}|-)"
-    r"(?: error=(?P<error>[a-z]+)| slo=(?P<slo>pass|fail)(?: slo_violations=(?P<slo_violations>[a-z,]+))?)?"
     r"(?(run) at=(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z))"
+    r"(?: error=(?P<error>[a-z]+)| slo=(?P<slo>pass|fail)(?: slo_violations=(?P<slo_violations>[a-z,]+))?)?"
 )
 
 COMPACT = re.compile(
