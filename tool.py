@@ -6748,7 +6748,7 @@ def time_out_hint(step: Step, bill: Bill) -> str:
     pending, upload = max(0, sent - acknowledged), bill.findings.get("upload")
     is_direct = not (told or step.route.proxy) and network.ip
     is_lost = bill.grown("retransmits") and last.heard_us >= LEAST_QUIET_US
-    held = upload and is_direct and not is_lost and (pending or step.timing.send == step.timing.wait)
+    held = is_direct and not is_lost and (pending or step.timing.send == step.timing.wait)
     if upload and held and acknowledged > last.segment:
         return f"{upload.text[0].upper()}{upload.text[1:]}; or {RAISE_M}"
     if bill.grown("received") and last.quiet_us < LEAST_QUIET_US:  # it still flows

@@ -302,8 +302,8 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "one pause like a time-out": (came(230, **paused(224)), "server|loss 224, line|path 6"),
     "one too short for that": (came(199.9, **paused(199.9), ended={"disorder": 1}), "server 199.9"),
     "a body with a loss, on a line that was full": (
-        came(800, 80_000, **paused(0, 0, lost=400, behind=30_000), ended={"disorder": 9}),
-        "loss! 174.4, path 24, line|loss 601.6",
+        came(800, 80_000, **paused(100, 1, lost=400, behind=30_000), ended={"disorder": 9}),
+        "loss! 234.4, server 100, path 24, line|loss 441.6",
     ),
     "a body with a loss": (came(300, **paused(0, 0, lost=250)), "loss! 250, line|server 50"),
     "a body that stopped": (
@@ -348,7 +348,7 @@ def cut_off(response: Any = None, is_alive: bool | None = None, **ended: int) ->
     """Say what to try of an upload of 300 KB that was cut off after a second, with these counters."""
     failed = step_of(request_bytes=300_000, wait=1000, ended=ended, error="wait timeout")
     timing = failed.timing._replace(xfer=None, send=1000 * MS)
-    network = failed.network._replace(peer=tool.Peer("192.0.2.1", 2, ("192.0.2.1", 80)))
+    network = failed.network._replace(peer=tool.Peer("2001:db8::1", 10, ("2001:db8::1", 80)))
     evidence = failed.evidence._replace(answered=None, is_alive=is_alive)
     failed = failed._replace(timing=timing, network=network, response=response, evidence=evidence)
     return tool.accounted(failed, 0).error.hint
@@ -367,8 +367,15 @@ def test_of_a_path_that_is_dead_small_packets_tell_nothing_nor_does_http2_withou
 def test_of_an_upload_that_is_cut_off_it_is_told_who_held_it_though_frames_of_http2_still_come():
     known = {"busy_us": 1000 * MS, "acknowledged": 200_001, "sent": 300_000, "received": 900}
     assert cut_off(**known, **AGAIN, heard_us=499 * MS).startswith("Sending 195.3 KB took 1.0 s: ")
-    lost = "Lost or late on the way: 100000 bytes were sent again and not acknowledged"
-    assert cut_off(**{**known, "received": 0}, **AGAIN, heard_us=500 * MS).startswith(lost)
+    lost = "Lost or late on the way: 100000 bytes were sent again .* try ping -M do -s 1452 2001:db8::1."
+    assert re.fullmatch(lost, cut_off(**{**known, "received": 0}, **AGAIN, heard_us=500 * MS))
+
+
+def test_a_silence_before_a_body_was_cut_off_is_told_from_a_second_on():
+    known = [(1000, 2000), (2000, 1000), (999, 2000)]  # in the kernel's count, and since the first byte
+    steps = [step_of("xfer protocol", xfer=xfer, ended={"quiet_us": quiet * MS}) for quiet, xfer in known]
+    said = "Nothing came for 1.0 s before that. try"
+    assert [tool.accounted(step, 0).error.hint for step in steps] == [said, said, "try"]
 
 
 some_us = st.integers(0, 10**8)
