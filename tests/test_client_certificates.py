@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import frames
 from certificates import Authority, Handshake, tls_record
 from checks import check_usage_error, flat
 from conftest import PATIENCE
@@ -164,6 +165,22 @@ def test_a_server_that_asks_once_it_knows_the_path_is_answered_three_times(autho
         assert "asked for a client certificate too often" in step["error"]["message"]
 
 
+@pytest.mark.needs("h2")
+def test_a_server_that_asks_within_http2_breaks_its_rules(authority, holder):
+    """RFC 9113 section 9.2.3."""
+
+    def script(peer: Peer) -> None:
+        peer.sock.recv(1000)
+        peer.sock.verify_client_post_handshake()
+        peer.send(frames.settings())
+        peer.read_to_end()
+
+    context = asking(authority, alpn=("h2",))
+    context.post_handshake_auth = True
+    with scripted(script, tls=context) as server:
+        failure(here(*options(authority, holder), server.url()), "protocol", "wait")
+
+
 def test_another_origin_sees_none_and_the_first_one_sees_it_again(authority, holder):
     """Each of the two asks for it; the second redirects back to the first."""
     with contextlib.ExitStack() as stack:
@@ -290,7 +307,7 @@ OLD_KEYS.append("ec -des")
 
 
 @pytest.mark.skipif(ssl.OPENSSL_VERSION_INFO < (3,), reason="OpenSSL 1.1.1 reads them")
-@pytest.mark.parametrize("way", [*OLD_KEYS, "pkcs8 -topk8 -v1 PBE-SHA1-3DES", "ec -aes128"])
+@pytest.mark.parametrize("way", [*OLD_KEYS, "pkcs8 -topk8 -v1 PBE-SHA1-3DES", "ec -aes128", "ec -des3"])
 def test_a_key_of_an_old_kind_comes_with_the_command_that_converts_it(authority, holder, tmp_path, way):
     old, password = tmp_path / "an old key", tmp_path / "password"
     words = f"{way} -provider legacy -provider default -passout pass:word -in".split()
