@@ -348,7 +348,7 @@ def test_the_option_wins_over_the_environment_and_no_proxy(server):
     assert (network["proxy_url"], network["proxy_source"], len(asked)) == (proxy, "--proxy", 1)
 
 
-def test_a_variable_that_names_no_usable_proxy_counts_where_a_step_needs_it(run_tool, server):
+def test_a_variable_that_names_no_usable_proxy_counts_where_a_step_needs_it(run_tool):
     """A usage error makes no request; once one was made its report is due."""
     for proxy, said in (("gopher://x", "expected a proxy"), ("socks5://x", "a SOCKS proxy needs PySocks")):
         env = {"ALL_PROXY": proxy, "NO_PROXY": "127.0.0.1"}

@@ -319,7 +319,7 @@ COUNTS = {
 }
 
 
-def test_a_count_is_no_credential_whatever_its_name(call_tool):
+def test_a_count_is_no_credential_whatever_its_name():
     for header, shown in COUNTS.items():
         with scripted(sending(f"HTTP/1.1 200 Fine\r\n{header}{BODY}")) as server:
             field = only_step(here(server.url()))["response"]["headers"][0]
