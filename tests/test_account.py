@@ -420,6 +420,7 @@ def test_whatever_is_counted_shares_add_up_and_findings_can_be_told(times, evide
 
 # --- words ----------------------------------------------------------------------------------------
 
+REPORT = (("Server-Timing", b"hit, cache;dur=2, db;dur=53"),)
 BEFORE = {"sent": {"acknowledged": 9_000}}
 NAMES = tool.Resolver(("10.9.1.53",), search=("a.test", "b.test"), ndots=5)
 LOOKUP = {"resolver": NAMES._replace(ndots=1), "canonical_name": "a.test"}
@@ -447,13 +448,13 @@ TOLD: dict[str, dict[str, Any]] = {
     "tls_slow": shook(512, 12),
     "tls_slow and not lost": shook(112, 12),
     "tls_slow behind a proxy": shook(512, 12, route=PROXY),
-    "server": waited(112, 12, headers=(("Server-Timing", b"hit, cache;dur=2, db;dur=53"),)),
+    "server": waited(112, 12, headers=REPORT),
     "server that reports more than that": waited(112, 12, headers=(("Server-Timing", b"db;dur=113"),)),
     "server that held it back": waited(300, 112),
     "server that delays an acknowledgment": waited(54, 12),
     "server or a loss": waited(242, 12),
     "server within this machine": waited(242, 12, connected={"segment": 32_768}),
-    "server behind a proxy": waited(312, 12, route=PROXY),
+    "server behind a proxy": waited(312, 12, route=PROXY, headers=REPORT),
     "upload": sent(660, 660, limited_us=80 * MS, acknowledged=300_000),
     "upload that has grown": sent(660, 660, smoothed_rtt_us=120 * MS, acknowledged=300_000),
     "upload on a line": {**sent(660, 660, smoothed_rtt_us=40 * MS, acknowledged=300_000), **BEFORE},
@@ -512,7 +513,7 @@ server that delays an acknowledgment: the server, or what is behind it, took abo
 server or a loss: the server, or what is behind it, took about 230 ms, or its answer was lost
 server within this machine: the server, or what is behind it, took about 230 ms
 server behind a proxy: the proxy (from https_proxy), the way behind it or the server took about 300 ms, or its
-  answer was lost; -x '' goes without it
+  answer was lost; the server reports 53 ms itself (db); -x '' goes without it
 upload: sending 293.0 KB took 660 ms: 3.6 Mbit/s: the program there reads no faster, or its window is small
   (shut for 80.0 ms); or the line
 upload that has grown: sending 293.0 KB took 660 ms: 3.6 Mbit/s: the line, this machine's way out, or a path
@@ -598,12 +599,11 @@ def test_the_row_spent_has_owners_in_falling_order_without_what_is_below_a_hundr
 def test_a_step_that_nothing_was_asked_for_repeats_no_other():
     first = step_of(wait=30)
     again = first._replace(number=2, error=tool.Failure("redirect", "dns", "no", "try"))
-    moved = again._replace(error=None, response=MOVED)
+    moved, ended = (again._replace(error=None, response=each) for each in (MOVED, first.response))
     posted = first._replace(request=first.request._replace(method="POST"))
-    told = [
-        tool.loop_text(tool.Run(steps, False)) for steps in ((first, again), (posted, moved), (first, moved))
-    ]
-    assert told == ["", "", "; step 2 asks what step 1 asked: a loop"]
+    chains = ((first, again), (first, ended), (posted, moved), (first, moved))
+    told = [tool.loop_text(tool.Run(steps, False)) for steps in chains]
+    assert told == ["", "", "", "; step 2 asks what step 1 asked: a loop"]
 
 
 @pytest.mark.parametrize(
