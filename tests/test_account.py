@@ -135,6 +135,7 @@ def sample_of(ms: float) -> dict[str, int]:
 AGAIN = {"retransmits": 1}
 MOVED = tool.Response(302, "", "HTTP/1.1", ())
 BY_SOCKET = {"route": tool.Route(None, None, "/s"), "connected_us": None}
+LATE, HOLE = {"error": "wait timeout"}, {"disorder": 1}
 ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "a lookup": ({"dns": 40}, "resolver! 40"),
     "a round trip": ({"connect": 12}, "path! 12"),
@@ -168,10 +169,7 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "the longest such": (waited(300, 212), "path! 12, server|path 200, server 88"),
     "a path that has grown": (waited(300, 212.1), "path! 12, path 200.1, server 87.9"),
     "a request lost": (waited(231, 231, **AGAIN), "path! 12, loss! 219"),
-    "a request lost, before a late answer": (
-        waited(512, 512, **AGAIN),
-        "path! 12, loss! 224, server|loss 276",
-    ),
+    "a request lost, and a late answer": (waited(512, 512, **AGAIN), "path! 12, loss! 224, server|loss 276"),
     "a request lost, by a sample": (
         waited(400, 400, **AGAIN, **sample_of(279)),
         "path! 12, loss! 224, server 164",
@@ -181,14 +179,8 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
         waited(616, 285, retransmits=1, duplicates=1),
         "path! 12, path|loss 273, server 331",
     ),
-    "a request lost or late at the end": (
-        waited(500, 500, **AGAIN, error="wait timeout"),
-        "path! 12, loss|path 488",
-    ),
-    "a request late by less than a time-out": (
-        waited(112, 112, **AGAIN, **sample_of(112)),
-        "path! 12, path 100",
-    ),
+    "a request lost or late at the end": (waited(500, 500, **AGAIN, **LATE), "path! 12, loss|path 488"),
+    "a request late by 100 ms": (waited(112, 112, **AGAIN, **sample_of(112)), "path! 12, path 100"),
     "a request late or lost": (waited(232, 232, **AGAIN, **sample_of(232)), "path! 12, path|loss 220"),
     "an answer too early to be lost": (waited(211.9, 12), "path! 12, server 199.9"),
     "an answer lost, perhaps": (waited(212, 12), "path! 12, server|loss 200"),
@@ -205,20 +197,14 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "no CPU": (waited(100, 12, starved={"wait": 30 * MS}), "path! 12, here! 30, server 58"),
     "behind a proxy": (waited(312, 12, route=PROXY), "path! 12, server|proxy 300"),
     "a kernel that does not tell": ({**waited(50, 0), "sent": {"busy_us": None}}, "path! 12, server 38"),
-    "silence": (waited(1500, 12, error="wait timeout"), "path! 12, server|path 1488"),
-    "silence of what lives": (waited(1500, 12, error="wait timeout", is_alive=True), "path! 12, server 1488"),
-    "silence of what is dead": (
-        waited(1500, 12, error="wait timeout", is_alive=False),
-        "path! 12, path|loss 1488",
-    ),
-    "silence of what lives, and sent nothing large": (
-        waited(1500, 12, error="wait timeout", is_alive=True, segment_in=1407),
+    "silence": (waited(1500, 12, **LATE), "path! 12, server|path 1488"),
+    "silence of what lives": (waited(1500, 12, **LATE, is_alive=True), "path! 12, server 1488"),
+    "silence of what is dead": (waited(1500, 12, **LATE, is_alive=False), "path! 12, path|loss 1488"),
+    "silence of what sent nothing large": (
+        waited(1500, 12, **LATE, is_alive=True, segment_in=1407),
         "path! 12, server|loss 1488",
     ),
-    "silence behind what came out of order": (
-        waited(1500, 12, error="wait timeout", is_alive=True, disorder=1),
-        "path! 12, loss|server 1488",
-    ),
+    "silence behind a hole": (waited(1500, 12, **LATE, is_alive=True, **HOLE), "path! 12, loss|server 1488"),
     "a wait before a silence": (waited(1500, 12, error="xfer timeout"), "path! 12, server 1488"),
     "a request of one round trip": (waited(30, 12, request_bytes=14_480), "path! 12, server 18"),
     "a byte more": (waited(30, 24, request_bytes=14_481), "path! 24, server 6"),
@@ -259,20 +245,14 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
         "path! 12, path 48, loss! 212, path|line 12, server|loss 276",
     ),
     "an upload with three": (sent(960, 860, retransmits=3), "path! 60, loss|line 800, server 100"),
-    "an upload that is lost at last": (
-        sent(1500, 1500, retransmits=2, error="wait timeout"),
-        "path! 60, loss|path 1440",
-    ),
+    "an upload that is lost at last": (sent(1500, 1500, retransmits=2, **LATE), "path! 60, loss|path 1440"),
     "an upload with two": (
         sent(960, 860, retransmits=2),
         "path! 12, path 1.858, loss! 636, line|server 210.142, server 100",
     ),
     "an upload whose MTU was told": (sent(310, 210, path_mtu=1300, **AGAIN), "path! 210, server 100"),
     "a body within a round trip": (came(23.2, 9), "line|path 23.2"),
-    "a body of one round trip more, of which parts came too early": (
-        came(23.2, 9, ended={"disorder": 1}),
-        "loss|path 23.2",
-    ),
+    "a body of one round trip more, with a hole": (came(23.2, 9, ended=HOLE), "loss|path 23.2"),
     "a body a little later": (came(23.3, 9), "line|server 23.3"),
     "a body of three flights": (came(60, 14_480 * 7), "path 24, line|server 36"),
     "a byte more of it": (came(60, 14_480 * 7 + 1), "path 36, line|server 24"),
@@ -300,7 +280,7 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "a body in pieces": (came(900, 20_000, **paused(800, 2)), "server 800, path 12, line|server 88"),
     "pieces from behind a proxy": (came(240, route=PROXY, **paused(240, 2)), "server|proxy 240"),
     "one pause like a time-out": (came(230, **paused(224)), "server|loss 224, line|path 6"),
-    "one too short for that": (came(199.9, **paused(199.9), ended={"disorder": 1}), "server 199.9"),
+    "one too short for that": (came(199.9, **paused(199.9), ended=HOLE), "server 199.9"),
     "a body with a loss, on a line that was full": (
         came(800, 80_000, **paused(100, 1, lost=400, behind=30_000), ended={"disorder": 9}),
         "loss! 234.4, server 100, path 24, line|loss 441.6",
@@ -311,10 +291,7 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
         "server|path 1400, line|server 100",
     ),
     "a body read late": (came(110, here=10.1), "here! 10.1, line|here 99.9"),
-    "a body with losses, read late": (
-        came(110, here=10.1, ended={"disorder": 1}),
-        "here! 10.1, line|loss 99.9",
-    ),
+    "a body with losses, read late": (came(110, here=10.1, ended=HOLE), "here! 10.1, line|loss 99.9"),
     "a body hardly read late": (came(110, here=9.9), "here! 9.9, line|server 100.1"),
     "pauses unread": (came(90, here=30, **paused(60, 2)), "here! 30, server 30, line|here 30"),
 }
