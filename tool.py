@@ -6347,7 +6347,7 @@ def slow_start_us(size: int, segment: int, trip: int, us: int) -> int:
     than these alone need: each takes a round trip, until what is left goes more slowly than the next one.
     """
     window, left, spent = FIRST_WINDOW * max(1, segment), size, us
-    while window < left and trip < spent and window * spent < left * trip:
+    while window < left and window * spent < left * trip:
         window, left, spent = 2 * window, left - window, spent - trip
     return us - size * spent // max(1, left)  # all of it goes at the rate of what is left
 
