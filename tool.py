@@ -2907,7 +2907,7 @@ STUCK = {
 }
 STUCK_HINTS = {
     "dns": "Check the name servers in /etc/resolv.conf; --resolve HOST:PORT:ADDR goes around them.",
-    "connection": "Nothing came back: a firewall drops packets, the host is down, or the service is busy.",
+    "connection": "A firewall drops packets, the host is down, or the service is busy.",
     "proxy": f"Check that it is such a proxy, and look at its log; {RAISE_M}",
     "tls": "Connections are accepted there but no handshake: it is overloaded, or does not speak TLS.",
     "upload": f"The server takes no more of the body: look at the server's limits and load; {RAISE_M}",
@@ -3733,9 +3733,9 @@ class TlsStream(Stream):
             return NO_TLS
         client_cert = None
         if options.identity:
-            client_cert = "not asked for" if version else "not known"
-        if client_cert and tap.wanted:
-            client_cert = "sent" if tap.own else "not sent"
+            client_cert = "sent" if tap.own else "not known"
+        if client_cert == "not known" and version:
+            client_cert = "not sent" if tap.wanted else "not asked for"
         if client_cert == "sent" and has_expired(parse_certificate(tap.own)):
             client_cert += f", but it {has_expired(parse_certificate(tap.own))}"
         chain = tuple(map(parse_certificate, sent))
@@ -6166,12 +6166,14 @@ def compare(own: Summary, other: Summary | Baseline, rivals: int) -> Comparison:
         differences = {key: difference_in_turn(key, own, other, rivals) for key in STAT_KEYS}
         # Each phase is a rival: else one of five would differ by chance in a fifth of all comparisons.
         certain = {key: difference_in_turn(key, own, other, rivals * len(PHASES)) for key in PHASES}
-    verdict = verdict_of(differences["total"])
+    verdict, phases = verdict_of(differences["total"]), certain_phases(certain)
+    if verdict in ("slower", "faster"):  # then some do, though there may be too few rounds to be strict
+        phases = phases or certain_phases(differences)
     if not (own.good and other.good):
         verdict = "too_few"
     if None not in (own.usual_status, other.usual_status) and own.usual_status != other.usual_status:
         verdict = "unlike"  # the times are of different work
-    return Comparison(own, other, verdict, differences, certain_phases(certain), needed_values(rivals))
+    return Comparison(own, other, verdict, differences, phases, needed_values(rivals))
 
 
 def judge_allowance(key: str, allowance: Allowance, found: Comparison) -> Judgement:
@@ -6285,6 +6287,7 @@ LOOKUP_EARLY_US = 10_000  # by which time-outs may end early: 0.6 ms each, as me
 # What a proxy does on each hop to it but the first.
 PROXY_TASKS = {"proxy tls": "shake hands", **dict.fromkeys(("tunnel", "socks5"), "connect to the target")}
 RESENT = "had to be sent again: loss on the way"
+IN_VAIN = {"connection refused": "refuses (nothing listens)", "no answer": "is silent"}  # by the error
 
 
 class Bill:
@@ -6327,8 +6330,9 @@ class Bill:
         if taken:
             all_of_it = taken + (self.shares[owners].us if owners in self.shares else 0)
             self.shares[owners] = Share(owner, self.phase, all_of_it, certainty, other or None)
-        if taken and text:
-            self.findings.setdefault(finding, Finding(finding, self.phase, taken, certainty, text, owner))
+        known = self.findings.get(finding)
+        if text and taken > (known.cost_us if known else 0):
+            self.findings[finding] = Finding(finding, self.phase, taken, certainty, text, owner)
 
 
 def round_trips(size: int, segment: int) -> int:
@@ -6414,7 +6418,7 @@ def charge_dns(step: Step, bill: Bill) -> None:
         names = 1 + (0 if host.endswith(".") else len(resolver.search))
         if names > 1 and (not answered or (answered == host and host.count(".") < resolver.ndots)):
             url = f"{host}." if step.route.proxy else step.request.url._replace(host=f"{host}.").text
-            tells = f"one run with {clip(url)} tells whether it is that"
+            tells = f"one run with {clip(url)} tells whether it is the list"
             text += f" for up to {names} names (search list): {tells}"
         passed, late = divmod(bill.left + LOOKUP_EARLY_US, resolver.time_out_us)
         if passed and late <= LOOKUP_EARLY_US + LOOKUP_SLACK_US:
@@ -6432,8 +6436,8 @@ def attempts_text(step: Step) -> str:
             if len({":" in each for each in step.network.addresses}) == 1:  # the other one is asked as well
                 alone = f"--resolve {place_text(*step.route.first_hop(step.request.url))}:{ip}"
             error = f"had not answered after {length_text(spent)}: dead or far, {alone} tells"
-        told += [f"{ip} {error}"] if error else []
-    return list_first(told, 3)
+        told += [f"{ip} {IN_VAIN.get(error, error)}"] if error else []
+    return "; ".join(told[:3]) + ("; …" if told[3:] else "")
 
 
 def charge_connect(step: Step, bill: Bill) -> None:
@@ -6580,9 +6584,10 @@ def charge_wait(step: Step, bill: Bill) -> None:
     if evidence.sent and last:
         flights = round_trips(evidence.request_bytes, evidence.sent.segment)
         charge_late(step, bill, 1) if flights == 1 else charge_upload(step, bill, flights)
+    direct = "the server, or what is behind it,"
     if evidence.early_us:  # it may have been here since the look before
-        bill.charge("server|loss", LOOK_NS // 1000)
-    text = slow_text(step, bill, "the server, or what is behind it,")
+        bill.charge("server|loss", LOOK_NS // 1000, "server", slow_text(step, bill, direct))
+    text = slow_text(step, bill, direct)
     longest = next((each for each in longest_first(metrics_of(step)) if each.duration_ms), None)
     if longest and 1 <= (longest.duration_ms or 0) <= (step.timing.wait or 0) / 1000:
         who = "the server" if step.route.proxy else "it"
@@ -6765,6 +6770,8 @@ def what_to_try(step: Step, bills: Mapping[str, Bill], spent_us: int) -> str:
     hint, spent, is_late = error.hint, getattr(step.timing, error.phase) or 0, error.kind == "timeout"
     if is_late and error.phase in ("tls", "wait", "xfer"):
         hint = time_out_hint(step, bills[error.phase]) or hint
+    if step.network.attempts[1:] and all(each.error for each in step.network.attempts):
+        hint = f"{attempts_text(step)}. {hint}"
     quiet = min(ended.quiet_us if ended else 0, step.timing.xfer or 0)
     if not is_late and quiet >= 2 * LEAST_QUIET_US:
         hint = f"Nothing came for {length_text(quiet)} before that. {hint}"
@@ -8295,7 +8302,7 @@ def run_blocks(run: Run, options: Options, width: int) -> Iterator[Block]:
 OVER_TIME_RUNS, OVER_TIME_CELLS = 20, 40  # a series of so many good runs has a strip; its most cells
 LARGE_PART = 0.2  # of a difference: an owner with a smaller part is not named
 LEAST_CHANGE, LEAST_CHANGE_US = 0.1, 1_000  # of its medians: less is not drawn
-SHOWN_CHANGES, SHOWN_ALIKE = 20, 3  # in a report; of those from one status or value to the same other one
+SHOWN_CHANGES = 20  # in a report
 
 
 def spread_blocks(summary: Summary) -> Iterator[Block]:
@@ -8486,7 +8493,7 @@ def not_good_rows(report: Report) -> Iterator[Row]:
 
 # ---------------------------------------------------------------------------------------------------------
 # 26d. Views of a comparison. A table with a row for each side, and a sentence that says which is better.
-COMPARED = (*PHASES, "total")
+COMPARED: Sequence[str] = (*PHASES, "total")
 LEAST_SIZE = 4096  # bytes: of two sides bodies that differ by less are alike
 
 
@@ -8556,17 +8563,17 @@ def trouble_rows(sides: Mapping[str, Summary | Baseline]) -> Iterator[Row]:
 
 
 def sides_table(report: Report) -> Table:
-    """Compare sides: medians, and how far total is above the first. A phase that no side has is left out."""
+    """Compare sides: medians, and how far total is above the first. Nothing is looked up for an address."""
     more = {found.names[0]: signed_ms(found.differences["total"].median) for found in report.comparisons}
-    what, numbers = "Address" if report.options.series.every_address else "Side", (*COMPARED, "p95", "diff")
-    rows: list[Sequence[str]] = [(what, "Status", *numbers)]
+    what, keys, rows = "Side", COMPARED, []
+    if report.options.series.every_address:
+        what, keys = "Address", COMPARED[1:]
     for name, side in report.compared.items():
-        times = [side.distributions[key].median for key in COMPARED]
-        figures = map(three_digits, (*times, side.distributions["total"].stats["p95"]))
-        rows.append((name, list_first(side.outcomes), *figures, more.get(name, "")))
-    told = [column for column in zip(*rows) if column[0] not in PHASES or {*column[1:]} - {"-", "0"}]
-    headings, *cells = zip(*told)
-    return Table(headings, numbers, list(map(row_of, cells)))
+        times = {key: side.distributions[key].median for key in keys}
+        times["tls"] = times["tls"] or None  # there is no handshake of 0 ms, only none
+        figures = map(three_digits, (*times.values(), side.distributions["total"].stats["p95"]))
+        rows.append(row_of((name, list_first(side.outcomes), *figures, more.get(name, ""))))
+    return Table((what, "Status", *keys, "p95", "diff"), (*keys, "p95", "diff"), rows)
 
 
 def comparison_blocks(report: Report) -> Iterator[Block]:
@@ -8600,13 +8607,9 @@ def sides_blocks(report: Report) -> Iterator[Block]:
 
 
 def change_rows(report: Report) -> Iterator[Row]:
-    """Tell the first changes, unless they were told as they came; those that come again and again, as where
-    two servers take turns, leave room for others.
-    """
+    """Tell the first changes, unless they were told as they came."""
     events = [] if report.told else report.events
-    alike = group_by(lambda event: (event.variant, event.text.partition(" (")[0]), events).values()
-    few = [event for these in alike for event in these[:SHOWN_ALIKE]]
-    shown = sorted(few, key=attrgetter("run"))[:SHOWN_CHANGES]
+    shown = events[:SHOWN_CHANGES]
     yield from zip_longest(["Changes"][: len(shown)], map(change_text, shown), fillvalue="")
     if len(events) > len(shown):
         yield "", f"and {len(events) - len(shown)} more"

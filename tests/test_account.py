@@ -412,6 +412,7 @@ TOLD: dict[str, dict[str, Any]] = {
     "loss of a request": waited(231, 231, **AGAIN),
     "loss of much": sent(960, 860, retransmits=3),
     "loss of large packets": waited(700, 12, early_us=600 * MS, ended={"segment_in": 536}),
+    "loss of a request and of parts": waited(300, 285, **AGAIN, early_us=12 * MS),
     "loss in a body": came(300, **paused(0, 0, lost=250)),
     "path": {"connect": 412, **waited(412, 412, ended={"rtt_us": 412 * MS})},
     "path over TLS": {**connects(412, WON._replace(duration_us=412 * MS)), **shook(412, 412), **far(412)},
@@ -431,6 +432,7 @@ TOLD: dict[str, dict[str, Any]] = {
     "server that delays an acknowledgment": waited(54, 12),
     "server or a loss": waited(242, 12),
     "server within this machine": waited(242, 12, connected={"segment": 32_768}),
+    "server with parts that were here": waited(118, 12, early_us=9 * MS, disorder=1),
     "server behind a proxy": waited(312, 12, route=PROXY, headers=REPORT),
     "upload": sent(660, 660, limited_us=80 * MS, acknowledged=300_000),
     "upload that has grown": sent(660, 660, smoothed_rtt_us=120 * MS, acknowledged=300_000),
@@ -448,11 +450,11 @@ TOLD: dict[str, dict[str, Any]] = {
 }
 WORDS = """
 lookup: the resolver (10.9.1.53) took 475 ms for up to 2 names (search list): one run with http://a.test./
-  tells whether it is that
+  tells whether it is the list
 lookup of a whole name: the resolver (10.9.1.53) took 475 ms
 lookup that fits time-outs: the resolver (10.9.1.53) took 5.0 s; it fits a time-out of 5 s: a name server gave
   no usable answer in time, or none for A or AAAA (-4 or -6 tells)
-attempts: 10.21.0.2 connection refused, ::2 had not answered after 250 ms: dead or far, -6 tells
+attempts: 10.21.0.2 refuses (nothing listens); ::2 had not answered after 250 ms: dead or far, -6 tells
 attempts of one family: 10.21.0.3 had not answered after 250 ms: dead or far, --resolve a.test:80:10.21.0.3
   tells
 connect: the answer to the SYN came 700 ms later than a round trip (12.0 ms): a balancer that connects first,
@@ -463,6 +465,7 @@ loss of a request: 1 segment had to be sent again: loss on the way
 loss of much: 3 segments had to be sent again: loss on the way, or a rate limit
 loss of large packets: parts of the answer were here, and waited for one that was lost on the way; or packets
   of 1,500 bytes do not get through (MTU)
+loss of a request and of parts: 1 segment had to be sent again: loss on the way
 loss in a body: what came waited for a segment that was lost or late on the way
 path: 2 round trips of 412 ms: a far server, or a queue on the way; a kept connection saves 1
 path over TLS: 2 round trips of 412 ms: a far server, or a queue on the way; a kept connection saves 2
@@ -489,6 +492,7 @@ server that delays an acknowledgment: the server, or what is behind it, took abo
   a delayed acknowledgment takes: TCP_NODELAY
 server or a loss: the server, or what is behind it, took about 230 ms, or its answer was lost
 server within this machine: the server, or what is behind it, took about 230 ms
+server with parts that were here: the server, or what is behind it, took about 97.0 ms, or its answer was lost
 server behind a proxy: the proxy (from https_proxy), the way behind it or the server took about 300 ms, or its
   answer was lost; the server reports 53 ms itself (db); -x '' goes without it
 upload: sending 293.0 KB took 660 ms: 3.6 Mbit/s: the program there reads no faster, or its window is small

@@ -67,6 +67,9 @@ def test_of_several_failures_the_first_in_time_is_told_with_its_own_address(race
     monkeypatch.setattr(tool, "CONNECT_STAGGER", 0.0)
     error = failure(race("refused", "unreachable"), "network", "connect")["error"]
     assert re.search(r" \(127\.0\.1\.2\) .*: network is unreachable \(2 addresses tried\)$", error["message"])
+    assert error["hint"].startswith("127.0.1.1 refuses (nothing listens); 127.0.1.2 network is unreachable. ")
+    hint = failure(race("refused", "silent", options=["-m", "0.3"]), "timeout", "connect")["error"]["hint"]
+    assert hint.startswith("127.0.1.1 refuses (nothing listens); 127.0.1.2 is silent. A firewall drops ")
 
 
 @pytest.mark.needs("linux")

@@ -157,10 +157,10 @@ def test_each_address_is_a_side_beside_the_first_that_answers(call_tool):
     with cluster(ok(), ok(), None, ok(status=503)) as (port, (second, first, dead, bad), _):
         given = resolved(port, [dead, first, second, bad])
         words = ("-x", "", *given, "--count", 8, "--interval", 0, f"http://web.test:{port}/")
-        env = {"COLUMNS": "75", "http_proxy": "http://127.0.0.1:9"}
+        env = {"COLUMNS": "85", "http_proxy": "http://127.0.0.1:9"}
         result = call_tool("--all-addresses", *words, env=env)
     assert result.code == 75
-    assert all(len(line) <= 75 for line in result.out.splitlines())
+    assert all(len(line) <= 85 for line in result.out.splitlines())
     rows = re.findall(r"^(?:. )?(127[0-9.]+) +(?:. )?(ERROR|\d{3}) ", result.out, re.MULTILINE)
     assert rows == [(dead, "ERROR"), (first, "200"), (second, "200"), (bad, "503")]
     text = flat(result.out)

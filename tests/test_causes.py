@@ -298,7 +298,7 @@ def test_a_slow_resolver_is_named_with_all_that_it_may_have_been_asked_for(lab):
     words = (
         f"the resolver ({FAR}) took ",
         " for up to 5 names (search list): one run with http://shop.example.:",
-        " tells whether it is that",
+        " tells whether it is the list",
     )
     assert lab.finds(costs("lookup", "seen", 190, *words), names.url())["lookup"]["phase"] == "dns"
     assert len({name for name, _ in names.asked}) == 5

@@ -114,9 +114,8 @@ ROWS = {  # what the server asks for, what is given, what the server saw, and wh
     "sent": (ssl.CERT_OPTIONAL, "--cacert {ca} --cert {deep}", ["deep"], True),
     "sent, but it expired 3 days ago": (ssl.CERT_OPTIONAL, "--cacert {ca} --cert {old}", ["old"], True),
     "not asked for": (ssl.CERT_NONE, "--cacert {ca} --cert {me}", [None], False),
-    # Of a server that is not believed: in TLS 1.3 it may have asked before that.
-    "not sent": (ssl.CERT_OPTIONAL, "--cert {me}", [], False),
-    "not known": (ssl.CERT_NONE, "--cert {me}", [], None),
+    # Of a server that is not believed, though in TLS 1.3 it had asked before that.
+    "not known": (ssl.CERT_OPTIONAL, "--cert {me}", [], None),
     "": (ssl.CERT_OPTIONAL, "--cacert {ca}", [None], None),
 }
 
