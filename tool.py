@@ -3682,7 +3682,7 @@ class TlsStream(Stream):
         self._cut = 0  # bytes of its header that have come, while it is not
         self._plain: bytes | memoryview = b""  # what is still to be encrypted
         # The version and cipher, the other side's own certificate, and those that verification went by.
-        self._agreed: tuple[str | None, str | None, bytes | None, tuple[bytes, ...]] = None, None, None, ()
+        self._agreed: tuple[str | None, str | None, bytes | None, tuple[bytes, ...]] = (None, None, None, ())
         self.answered = 0  # when the other side's flight came that ended the handshake, 0 if ours did
         self._buffer = memoryview(mmap.mmap(-1, BUFFER, mmap.MAP_PRIVATE))
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
