@@ -745,6 +745,7 @@ class Counters(NamedTuple):
     smoothed_rtt_us: int  # the newest ones, smoothed
     quiet_us: int  # since the newest data came
     heard_us: int  # since the newest acknowledgment came
+    unanswered: int  # 0 unless since then something was sent again, or a probe
     retransmits: int
     duplicates: int | None  # segments sent again that had arrived already, as the other side says (RFC 2883)
     sent: int | None  # bytes that have left, each counted once
@@ -2469,6 +2470,7 @@ def parse_tcp_info(info: bytes) -> Counters | None:
         smoothed_rtt_us=counter(68),  # tcpi_rtt
         quiet_us=counter(52) * 1000,  # tcpi_last_data_recv, tcpi_last_ack_recv: in ms
         heard_us=counter(56) * 1000,
+        unanswered=counter(2, "@H"),  # tcpi_retransmits, tcpi_probes
         retransmits=counter(100),  # tcpi_total_retrans
         duplicates=counter(216),  # tcpi_dsack_dups (4.19)
         sent=None if all_sent is None or again is None else all_sent - again,
@@ -5526,7 +5528,9 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
     taken = (last and last.since(at_start, "acknowledged")) or math.inf  # 0: no kernel tells
     until = history.first_byte or history.stopped or 0
     held = [*history.held, until]  # the last time may have no end of its own
-    is_probed = ended and ended.quiet_us >= PROBED_US and ended.busy_us is not None
+    # What waits for the other side's window is probed less and less often: an answer may be long ago.
+    alive = ended and ended.heard_us < PROBED_US
+    told = ended and ended.quiet_us >= PROBED_US and ended.busy_us is not None and (alive or ended.unanswered)
     return Evidence(
         **counters,
         connected_us=connected,
@@ -5536,7 +5540,7 @@ def gather_evidence(history: Log, options: Options, timing: Timing, host: str) -
         early_us=max(0, until - history.early) // 1000 if history.early else 0,
         pauses=pauses_of(history, ended, timing.xfer or 0),
         held_us=sum(max(0, end - begin) for begin, end in zip(held[::2], held[1::2])) // 1000,
-        is_alive=ended.heard_us < PROBED_US if ended and is_probed else None,
+        is_alive=alive if told else None,
         resolver=resolver,
         canonical_name=history.canonical_name,
     )

@@ -602,6 +602,7 @@ def test_the_counters_stand_where_linux_has_them():
     info = bytearray(248)
     info[0] = 1
     counted = {
+        "unanswered": (2, 2),
         "time_out_us": (8, 4),
         "segment": (16, 4),
         "segment_in": (20, 4),

@@ -63,6 +63,15 @@ def test_a_program_that_is_silent_is_told_from_a_machine_that_is(stuck):
         assert error["hint"].index(PROGRAM) < error["hint"].index(MTU)
         assert ("nothing came back" in error["hint"]) == (phase != "xfer")
 
+    def die(peer):
+        peer.read_request()
+        peer.wait(0.1)  # until it is acknowledged
+        stuck.lab.way.change(rules=[Rule("down", "any", 0)])
+        peer.read_to_end()
+
+    stuck.serve("dead", die)
+    assert "a probe had no answer either, so the path is dead" in stuck.error("dead")["hint"]
+
 
 @on_a_path
 def test_what_is_never_acknowledged_is_lost_on_the_way(stuck):
@@ -118,6 +127,21 @@ def test_a_body_that_does_not_end_is_explained_by_its_length(run_tool, length, c
     assert largest["owner"] == "server", "it was silent to the end"
     assert "MTU" not in error["hint"] and "nothing came back" not in error["hint"]
     assert error["hint"] == told or (told == PROGRAM and PROGRAM in error["hint"])
+
+
+@pytest.mark.needs("linux")
+def test_a_server_that_reads_no_further_is_not_called_dead(call_tool):
+    """What waits for its window is probed less and less often, and nothing else is."""
+
+    def script(peer):
+        peer.read_until(b"\r\n\r\n")
+        peer.send(OK + b"Content-Length: 9\r\n\r\nhalf")
+        peer.wait(60)
+
+    with scripted(script) as server:
+        [step] = call_tool("--json", "-", "-m", 5, "-d", "x" * 20_000_000, server.url()).json()["steps"]
+    assert ": the program (look at its load and log), or the path: ping it; " in step["error"]["hint"]
+    assert step["account"][-1]["owner"] == "server"
 
 
 def test_what_has_no_length_and_still_flows_is_a_large_answer(run_tool):
