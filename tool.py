@@ -6729,9 +6729,11 @@ def silence_hint(step: Step, bill: Bill, pending: int) -> str:
         return f"Lost on the way: what came waits for a segment before it.{large}"
     if pending:
         return ""
-    silent = "nothing came back"
+    silent = ", and nothing came back"
+    if not is_alive:  # else it has acknowledged a probe since
+        silent = f" {length_text(bill.after.heard_us)} ago, and nothing came since"
     if step.timing.xfer is not None or bill.grown("received"):
-        silent = f"nothing more came for {length_text(bill.after.quiet_us)}"
+        silent = f", and nothing more came for {length_text(bill.after.quiet_us)}"
     who = {
         None: "the program (look at its load and log), or the path: ping it",
         True: "the machine answers: the program behind the port is silent (look at its load and log), or "
@@ -6740,7 +6742,7 @@ def silence_hint(step: Step, bill: Bill, pending: int) -> str:
     }[is_alive]
     if not bill.after.lacks_full_ones or is_alive is False:  # a full one came, or none can
         large = ""
-    return f"All that was sent was acknowledged, and {silent}: {who}; or {RAISE_M}{large}"
+    return f"All that was sent was acknowledged{silent}: {who}; or {RAISE_M}{large}"
 
 
 def time_out_hint(step: Step, bill: Bill) -> str:
