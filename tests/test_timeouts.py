@@ -62,8 +62,6 @@ def test_a_program_that_is_silent_is_told_from_a_machine_that_is(stuck):
         assert error["hint"].startswith("All that was sent was acknowledged, and nothing ")
         assert error["hint"].index(PROGRAM) < error["hint"].index(MTU)
         assert ("nothing came back" in error["hint"]) == (phase != "xfer")
-    hint = stuck.error("http", rules=[Rule("down", "data", 1, "dead")])["hint"]  # from the answer on
-    assert re.match(r"All that was sent was acknowledged 2\.0 s ago, and nothing came since: ", hint)
 
     def die(peer):
         peer.read_request()
@@ -72,7 +70,8 @@ def test_a_program_that_is_silent_is_told_from_a_machine_that_is(stuck):
         peer.read_to_end()
 
     stuck.serve("dead", die)
-    assert "a probe had no answer either, so the path is dead" in stuck.error("dead")["hint"]
+    dead = r"All that was sent was acknowledged [\d.]+ s ago, and nothing came since: a probe had no answer"
+    assert re.match(f"{dead} either, so the path is dead", stuck.error("dead")["hint"])
 
 
 @on_a_path
