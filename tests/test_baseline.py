@@ -186,6 +186,7 @@ def test_what_cannot_be_read_or_is_no_export_of_a_plain_series_is_refused(
     files[export(site.url())] = "is of a single run, which proves little: measure it with --count 20"
     files[several] = files[export("--count", 2, "--vs", "", site.url())] = "is of several sides or addresses"
     files[changed(export(*of_many(site.url())), "schema_version", 3)] = "its schema_version is not 2"
+    files[changed(export(*of_many(site.url())), "statistics", -1, "n", -1)] = "is not a --json export"
     for path, words in files.items():
         check_usage_error(call_tool("--baseline", path, server.url()), "--baseline", words)
     assert server.accepted == 0

@@ -110,6 +110,7 @@ WRONG_TOGETHER = {  # a command line, and what is said of it
     "X-Token: hunter2": "expected one URL, got 3 words: is a quote missing around a header",
     "-H X-Token: hunter2": "got 2 words: is a quote missing around a header",
     "-H 'X-A: 1' -H hunter2 -H 'X-B: 2'": "-H number 2 of 3",
+    "-H hunter2": "-H: this header does not begin with a name",
     "-d 12345 -H 'Content-Length: 5.0'": "Content-Length",
     "-d x -H 'transfer-Encoding: chunked'": "Transfer-Encoding",
     "-x ftp://user:hunter2@127.0.0.1:1": "socks5://",
@@ -313,8 +314,8 @@ def test_a_standard_input_that_was_the_program_or_is_closed_is_called_so(base_en
 
 
 def test_a_data_file_that_cannot_be_read_is_a_usage_error(call_tool, server, tmp_path):
-    for path in (tmp_path / "missing.json", tmp_path, ""):
-        check_usage_error(call_tool("-d", f"@{path}", server.url()), str(path))
+    for path, said in ((tmp_path / "missing.json", "No such"), (tmp_path, "Is a"), ("", "No such")):
+        check_usage_error(call_tool("-d", f"@{path}", server.url()), f"'{path}': {said}")
     with open(tmp_path / "large", "wb") as file:
         file.truncate((1 << 30) + 1)
     check_usage_error(call_tool("-d", f"@{tmp_path / 'large'}", server.url()), "larger than 1024 MiB")

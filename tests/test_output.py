@@ -46,6 +46,7 @@ def test_there_is_a_line_for_each_step_with_what_json_says_of_it(call_tool, tmp_
 def test_the_size_has_a_fitting_unit():
     shown = {0: "0 B", 1023: "1023 B", 1024: "1.0 KB", 1048524: "1023.9 KB", 1048525: "1.0 MB"}
     assert {size: tool.size_text(size) for size in shown} == shown
+    assert [tool.time_text(us) for us in (99_900, 100_000)] == ["99.9 ms", "100 ms"]
 
 
 def test_a_line_is_never_broken_however_narrow_the_terminal(run_tool):

@@ -418,6 +418,7 @@ QUERIES = {
     "token=a\"b'c<d>e&f": "token=***&f",
     "next=%2Fin%3Ftoken%3Dabc%26x%3D1&y=2": "next=%2Fin%3Ftoken%3D***&y=2",
     "q=what?token=a?b&c": "q=what?token=***&c",
+    "token=a?key=b&c": "token=***&c",
     "token=***rest&key=***": "token=***&key=***",
     "token=****": "token=***",
     "%61=%62": "%61=%62",

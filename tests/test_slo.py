@@ -41,10 +41,11 @@ MALFORMED = {  # what is given: what is said of it
     "total=1, ttfb ": "Missing '=' in SLO entry 'ttfb'",
     "dns=1,tls=2, DNS =1": "Duplicate",
     "ttfb.p95=1,TTFB.P95=2": "Duplicate",
+    "total=10%": "expected +10% or +25",
     "ttfb.p25=100": "Unknown SLO key 'ttfb.p25'",
     "send.p95=100": "Unknown SLO key 'send.p95'",
     **{f"dns=1,ttfb={value}": f"'{value}'" for value in ("fast", "0", "-3", "nan", "1e999", "1_000", "５")},
-    **{f"total={value}": "of 'total'" for value in "+ +% +10%% +-10 -10% 10% +nan +1e400% +5\x1b".split()},
+    **{f"total={value}": "of 'total'" for value in "+ +% +10%% +-10 -10% +nan +1e400% +5\x1b".split()},
 }
 
 

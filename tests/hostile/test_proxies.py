@@ -26,7 +26,7 @@ TOLD = {  # an answer -> words of the message, and of the hint
         "The proxy could not reach the target",
     ),
     b"HTTP/1.1 407 No": ("refused the tunnel: 407 No", "The proxy refused the user name and password"),
-    b"HTTP/1.1 403 Never": ("403 Never", "forbids this target"),
+    b"HTTP/1.1 403 Never\r\nProxy-Authenticate: NTLM": ("403 Never", "forbids this target"),
     b"SSH-2.0-x": ("the answer does not start like HTTP: 'SSH-2.0-x'", "belongs to such a proxy"),
 }
 CONNECT = (
