@@ -163,7 +163,7 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "a handshake that was lost, perhaps": (shook(236, 12), "path! 12, server|loss 224"),
     "a handshake of which parts came too early": (shook(69, 12, disorder=1), "path! 12, server|loss 57"),
     "a slow handshake that failed": (shook(512, 12, version=None), "path! 12, server 500"),
-    "a slow server": (waited(112, 12), "path! 12, server 100"),
+    "a slow server": (waited(112, 12, segment_in=1407), "path! 12, server 100"),
     "an acknowledgment within ticks": (waited(40, 22), "path! 12, server 28"),
     "one that may be held back": (waited(40, 22.1), "path! 12, server|path 10.1, server 17.9"),
     "the longest such": (waited(300, 212), "path! 12, server|path 200, server 88"),
@@ -256,9 +256,9 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "a body a little later": (came(23.3, 9), "line|server 23.3"),
     "a body of three flights": (came(60, 14_480 * 7), "path 24, line|server 36"),
     "a byte more of it": (came(60, 14_480 * 7 + 1), "path 36, line|server 24"),
-    "a body on a far line": (
-        came(900, 100_000, **far(100), **paused(0, flights=90)),
-        "path 90, line|server 810",
+    "a body on a line that is just far": (
+        came(900, 100_000, **far(41), **paused(0, flights=70)),
+        "path 70, line|server 830",
     ),
     "a body of far pieces": (
         came(900, 100_000, **far(100), **paused(0, flights=800)),
