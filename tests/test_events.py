@@ -178,7 +178,7 @@ def test_of_several_addresses_events_stand_in_place_of_lines_and_name_them(run_t
     shown, document = flat(SGR.sub("", result.out)), result.json(path)
     broken = document["runs"][1]["target"]
     assert re.search(rf"{TIME} run 2 {broken}: 404 .* run [34] {broken}: 404 -> 200 \(404 for 1 run, ", shown)
-    assert f"Bad runs {broken}: 1 of 11 rounds: round 1 (404) (-f makes this exit 22)" in shown
+    assert shown.endswith(f" Bad runs {broken}: 1 of 11 rounds: round 1 (404) (-f makes this exit 22)")
     assert [(each["target"], each["side"]) for each in document["events"]] == [(broken, None)] * 2
 
 

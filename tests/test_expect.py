@@ -28,6 +28,7 @@ def test_a_budget_that_an_error_page_keeps_is_kept_and_called_that(call_tool, se
     with http_server({"/": Reply(503)}) as failing:
         result, refused = call_tool(*budget, failing.url()), call_tool(*budget, "-f", failing.url())
         assert flat(call_tool("-f", failing.url()).out).endswith(" error page (503): exit 22")
+        assert "Bad run" not in flat(call_tool("-f", *budget[1:], failing.url()).out), "it is in the panel"
     assert (result.code, result.err, refused.code, refused.err) == (0, "", 22, "")
     assert "SLO: pass" in result.out
     assert f"ms error page (503){HINT}" in flat(result.out)
@@ -99,14 +100,14 @@ def test_a_budget_that_is_not_judged_is_named_in_the_line_and_its_reason_on_stde
 
 
 def test_where_no_answer_was_good_statistics_are_of_all_and_that_is_said(call_tool):
-    with http_server({"/": every(Reply(404), Reply(999))}) as server:
-        words = ("--count", "4", *QUICK, "--slo", "ttfb=9000", server.url())
+    with http_server({"/": every(Reply(404), Reply(999, wait=0.02))}) as server:
+        words = ("--count", "20", *QUICK, "--slo", "ttfb=9000", server.url())
         drawn, lines = flat(call_tool(*words).out), call_tool("--metrics-only", *words)
     none_good = "no answer was good, so the statistics are of all answers"
     assert lines.err == f"httphases: warning: {none_good}\n"
     assert "No answer was good; times of all answers, in ms" in drawn
-    assert "4 runs, status 404: 2, status 999: 2" in drawn
-    assert f"error page (404, 999) in 4 of 4 runs{HINT}" in drawn
+    assert "20 runs, status 404: 10, status 999: 10" in drawn and "Over time" not in drawn
+    assert f"error page (404, 999) in 20 of 20 runs{HINT}" in drawn
 
 
 def test_a_redirect_on_the_way_is_good_whatever_is_expected(call_tool):
