@@ -151,6 +151,13 @@ def test_a_final_response_before_the_server_hangs_up_on_the_upload_is_the_respon
     result, _ = measured(call_tool, lambda peer: peer.wait(60), "-m", 1, "-d", body)
     assert f"body of {size}, not sent whole" in " ".join(result.err.split())
 
+    def reset(peer):
+        peer.read_until(b"\r\n\r\n")
+        peer.send(OK + "Content-Length: 3\r\n\r\no")
+        peer.reset()
+
+    assert "The answer says why" in measured(call_tool, reset, "-d", large[0])[1]["error"]["hint"]
+
 
 def test_an_upload_stops_at_an_answer_that_does_not_want_it(call_tool, tls, authority, large):
     """The server takes what comes until nothing does: that is what was under way, not all of it."""

@@ -238,7 +238,7 @@ def test_the_certificate_and_the_name_of_an_https_proxy_are_verified(server, aut
             assert only_step(here(*trust, "-x", proxy, server.url()))["response"]["status"] == 200
     with relay_proxy("https", server, 0.0, authority.context("other.test")) as (proxy, _):
         trust = ("--cacert", authority.file)
-        error = failure(here(*trust, "-x", proxy, server.url()), "proxy", "connect")["error"]
+        error = failure(here(*trust, "-x", proxy, "https://a.test/"), "proxy", "connect")["error"]
         assert "no certificate for 127.0.0.1" in error["message"]
         advice = error["hint"].partition(": ")[2].partition(". ")[0]
         advised = advice.replace(" with", "").replace("NAME", "other.test").split()

@@ -152,6 +152,8 @@ def test_of_a_long_page_the_beginning_is_shown(call_tool):
     page = b'{"detail": "no \n\t such user"}' + b" word" * 100_000
     [shown] = says(call_tool, Reply(404, page, [JSON]))
     assert shown.startswith('{"detail": "no such user"} word word') and len(shown) == 160
+    cut = b"<style>" + b"x" * 4070 + b"</style>no such user here"  # 4,096 bytes end within "user"
+    assert says(call_tool, Reply(404, cut, [HTML])) == ["no such…"]
 
 
 def test_an_answer_that_was_not_expected_is_quoted_where_it_is_text(call_tool):

@@ -130,8 +130,9 @@ OUT_OF_PLACE = [
 
 VALUES = [
     case(f"the status {value!r}", head(field(b":status", value)) + BODY)
-    for value in (b"", b"20", b"+20", b"099", b"101", b"\xb2\xb2\xb2")
+    for value in (b"", b"20", b"+20", b"099", b"\xb2\xb2\xb2")
 ] + [
+    case("a switch of protocols", head(field(b":status", b"101")) + HELLO),
     case("no status", head(field(b"x", b"y")) + BODY, says="missing mandatory :status header"),
     case("a connection header", head(STATUS_200 + field(b"connection", b"close")) + BODY),
     case("a value with a line feed", head(STATUS_200 + field(b"x", b"y\nz")) + BODY),
