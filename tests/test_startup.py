@@ -118,6 +118,7 @@ def test_nothing_is_imported_once_the_clock_has_started(run_tool, server, http2,
     [
         ("ModuleNotFoundError('no', name='mmap')", "lacks 'mmap': install python3, not python3-minimal"),
         ("ImportError('libz.so.1: no segment')", "cannot load its library: libz.so.1: no segment"),
+        ("MemoryError", "cannot load its library: Cannot allocate memory"),
     ],
 )
 def test_a_python_without_its_whole_library_is_told_in_one_line_with_exit_code_70(
