@@ -7714,6 +7714,7 @@ def to_json(document: dict[str, Any], items: Iterable[dict[str, Any]], secrets: 
     for item in items:
         yield (before + indent + json_text(item, secrets).replace("\n", indent)).encode("ascii")
         before = ","
+        gc.collect(0)  # what json leaves of each, which nobody else collects
     yield (indent[:-2] + "]" + tail + "\n").encode("ascii")
 
 

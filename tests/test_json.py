@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+
 from conftest import has
-from inside import here, only_step
+from inside import here, only_step, tool
 from servers import Reply, http_server
 
 
@@ -21,6 +23,15 @@ def test_one_export_may_be_on_stdout_alone_and_the_report_is_on_stderr_then(run_
     for option, begin in (("--har", '{\n  "log"'), ("--otlp", '{"resource'), ("--prometheus", "# HELP")):
         result = run_tool(option, "-", "--json", path, server.url())
         assert result.out.startswith(begin) and "total" in result.err
+
+
+def test_a_long_document_leaves_no_garbage():
+    gc.collect()
+    gc.disable()  # as in a run
+    list(tool.to_json({"runs": []}, ({} for _ in range(300)), tool.NO_SECRETS))
+    left = gc.collect()
+    gc.enable()
+    assert left < 300, "json leaves 33 objects for each"
 
 
 def test_the_request_is_recorded_as_it_was_sent(server):
