@@ -309,7 +309,7 @@ def test_where_no_kernel_tells_a_far_server_is_no_late_answer():
 
 
 def test_an_upload_that_two_held_is_told_once_with_all_its_time():
-    known = sent(660, 360, send=648, held_us=300 * MS, acknowledged=300_000)
+    known = sent(660, 360, send=655, held_us=300 * MS, acknowledged=300_000)
     found = tool.accounted(step_of(**known), 0).findings
     assert [each.id for each in found] == ["upload"] and "took 660 ms" in found[0].text
 
@@ -344,6 +344,7 @@ def test_of_a_path_that_is_dead_small_packets_tell_nothing_nor_does_http2_withou
 def test_of_an_upload_that_is_cut_off_it_is_told_who_held_it_though_frames_of_http2_still_come():
     known = {"busy_us": 1000 * MS, "acknowledged": 200_001, "sent": 300_000, "received": 900}
     assert cut_off(**known, **AGAIN, heard_us=499 * MS).startswith("Sending 195.3 KB took 1.0 s: ")
+    assert cut_off(**{**known, "acknowledged": 1449}, **AGAIN, heard_us=499 * MS) == "try", "one segment"
     lost = "Lost or late on the way: 100000 bytes were sent again .* try ping -M do -s 1452 2001:db8::1."
     assert re.fullmatch(lost, cut_off(**{**known, "received": 0}, **AGAIN, heard_us=500 * MS))
 
@@ -434,9 +435,9 @@ TOLD: dict[str, dict[str, Any]] = {
     "server within this machine": waited(242, 12, connected={"segment": 32_768}),
     "server with parts that were here": waited(118, 12, early_us=9 * MS, disorder=1),
     "server behind a proxy": waited(312, 12, route=PROXY, headers=REPORT),
-    "upload": sent(660, 660, limited_us=80 * MS, acknowledged=300_000),
+    "upload": sent(2660, 2660, limited_us=280 * MS, acknowledged=300_000),
     "upload that has grown": sent(660, 660, smoothed_rtt_us=120 * MS, acknowledged=300_000),
-    "upload on a line": {**sent(660, 660, smoothed_rtt_us=40 * MS, acknowledged=300_000), **BEFORE},
+    "upload on a line": {**sent(1760, 1760, smoothed_rtt_us=40 * MS, acknowledged=300_000), **BEFORE},
     "pauses": came(4500, **paused(4100, 10, 454)),
     "pauses on a path that has grown": {**waited(120, 112), **came(900, **paused(800, 8, 101))},
     "pauses but one": came(500, **paused(450)),
@@ -495,11 +496,11 @@ server within this machine: the server, or what is behind it, took about 230 ms
 server with parts that were here: the server, or what is behind it, took about 97.0 ms, or its answer was lost
 server behind a proxy: the proxy (from https_proxy), the way behind it or the server took about 300 ms, or its
   answer was lost; the server reports 53 ms itself (db); -x '' goes without it
-upload: sending 293.0 KB took 660 ms: 3.6 Mbit/s: the program there reads no faster, or its window is small
-  (shut for 80.0 ms); or the line
+upload: sending 293.0 KB took 2.7 s: 902 kbit/s: the program there reads no faster, or its window is small
+  (shut for 280 ms); or the line
 upload that has grown: sending 293.0 KB took 660 ms: 3.6 Mbit/s: the line, this machine's way out, or a path
   that has grown
-upload on a line: sending 293.0 KB took 660 ms: 3.6 Mbit/s: the line, or this machine's way out
+upload on a line: sending 293.0 KB took 1.8 s: 1.4 Mbit/s: the line, or this machine's way out
 pauses: the server sent in pieces: 4.1 s of 4.5 s in 10 pauses, the longest 454 ms
 pauses on a path that has grown: the server sent in pieces: 800 ms of 900 ms in 8 pauses, the longest 101 ms;
   or the path has grown
@@ -552,6 +553,7 @@ def test_what_is_small_or_has_failed_has_no_finding(known):
         ("1 round trip of", {"connect": 60, "xfer": 48, "rtt": 60}, {"connect": 60, "xfer": 61, "rtt": 60}),
         ("a segment that was lost", {"xfer": 9, "lost": 9, "dns": 81}, {"xfer": 9, "lost": 9, "dns": 81.1}),
         ("a segment that was lost", {"xfer": 5, "lost": 5}, {"xfer": 4.9, "lost": 4.9}),
+        ("without a pause", {"xfer": 90, "dns": 200}, {"xfer": 49, "dns": 200}),
         ("waited for a CPU", {"xfer": 90, "here": 20}, {"xfer": 90, "here": 19.9}),
         ("TCP_NODELAY", {"wait": 50, "rtt": 12}, {"wait": 49.9, "rtt": 12}),
         ("TCP_NODELAY", {"wait": 61.9, "rtt": 12}, {"wait": 62, "rtt": 12}),
