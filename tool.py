@@ -2522,7 +2522,8 @@ class Deadline:
         self._looked = time.perf_counter_ns()
         self._parts = 0
         self.in_vain = 0  # ns that this thread waited for a CPU, only to find that nothing had come
-        self._waited: int | None = None  # ns that it had waited for one at the end of a wait for nothing
+        self._waited = 0  # ns that it had waited for one when the wait for what is to come began
+        self._in_vain_yet = False  # that wait goes on
 
     def count(self) -> None:
         """Count a part of what has come: of chunks and frames of a byte one read may hold a second's work."""
@@ -2559,12 +2560,19 @@ class Deadline:
                 return events
             raise
         counted = longest != most  # what looks each millisecond has no time to count
-        before = cpu_times()[2] if counted and self._waited is None else self._waited
+        if counted and not self._in_vain_yet:
+            self._waited = cpu_times()[2]
         events = poller.poll(math.ceil(longest))
-        self._waited = None if events or not counted else cpu_times()[2]
-        if before is not None and self._waited is not None:
-            self.in_vain += self._waited - before
+        self._in_vain_yet = counted and not events
+        if self._in_vain_yet:
+            self.note_in_vain(0)
         return events
+
+    def note_in_vain(self, late: int) -> None:
+        """Note that nothing had come while this thread waited for a CPU, until `late` ns ago."""
+        waited = cpu_times()[2]
+        self.in_vain += max(0, waited - self._waited - late)
+        self._waited = waited
 
 
 class Log:
@@ -3539,6 +3547,7 @@ class SocketStream(Stream):
         self.log.deadline.look(noticed)
         if self._waited:
             self.log.note_pause(self.arrived, arrived, self._taken)
+            self.log.deadline.note_in_vain(noticed - arrived)
         self._taken += count
         self.arrived = arrived
         if count:
