@@ -6695,11 +6695,13 @@ def findings_of(step: Step, bills: Iterable[Bill]) -> tuple[Finding, ...]:
     made = [found for bill in bills if bill.phase != failed for found in bill.findings.values()]
     made.append(Finding("starved", None, owed(here), "seen", starved, "here"))
     made = [each for each in made if each.cost_us >= max(LEAST_US.get(each.id, SLOW_US), WORTH_SHARE * total)]
-    if trip and owed(path) >= max(SLOW_US, total / 2) and not any(each.owner == "path" for each in made):
-        saved = round(owed(each for each in path if each.phase in ("connect", "tls")) / trip)
-        trips = f"{plural(round(owed(path) / trip), 'round trip')} of {time_text(trip)}"
-        far = f"{trips}: a far server, or a queue on the way"
-        far += f"; a kept connection saves {saved}" if saved else ""
+    if owed(path) >= max(SLOW_US, total / 2) and not any(each.owner == "path" for each in made):
+        far = "connecting took this long: a far server, a queue or a loss on the way"  # no kernel tells
+        if trip:
+            saved = round(owed(each for each in path if each.phase in ("connect", "tls")) / trip)
+            trips = f"{plural(round(owed(path) / trip), 'round trip')} of {time_text(trip)}"
+            far = f"{trips}: a far server, or a queue on the way"
+            far += f"; a kept connection saves {saved}" if saved else ""
         made.append(Finding("path", None, owed(path), "fits", far, "path"))
     return tuple(sorted(made, key=lambda finding: -finding.cost_us))
 

@@ -305,7 +305,8 @@ def test_each_has_its_owner(name):
 
 def test_where_no_kernel_tells_a_far_server_is_no_late_answer():
     step = step_of(connect=61)._replace(evidence=tool.Evidence(connected_us=61 * MS))
-    assert tool.accounted(step, 0).findings == ()
+    [told] = tool.accounted(step, 0).findings
+    assert told.text == "connecting took this long: a far server, a queue or a loss on the way"
 
 
 def test_an_upload_that_two_held_is_told_once_with_all_its_time():
