@@ -8476,8 +8476,9 @@ def summary_blocks(summary: Summary, report: Report) -> Iterator[Block]:
     yield Span(series_title(summary, report), "bad" if odd else "")
     used = summary.used
     if used:
-        yield f"Run {used[-1].turn.number} had:"
-        yield Fields([*network_rows(used[-1]), *response_rows(used[-1], report.options)])
+        newest = used[-1]
+        yield f"Run {newest.turn.number} had:"
+        yield Fields([*network_rows(newest), *response_rows(newest, report.options), *spent_row(newest)])
         yield from spread_blocks(summary)
         yield Fields(over_time_rows(used if used[0].good else []))
     yield Fields(series_rows(summary, report))
