@@ -821,8 +821,7 @@ class Evidence(NamedTuple):
     @property
     def trip(self) -> int:
         """Return the least round trip that was seen, to whatever TCP connected to; 0 where none is known."""
-        last = self.ended or self.answered or self.connected
-        return (last and last.rtt_us) or 0
+        return (self.ended and self.ended.rtt_us) or 0
 
     @property
     def begun(self) -> Counters | None:
