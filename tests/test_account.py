@@ -213,7 +213,10 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "an upload without a queue": (sent(660, 660, smoothed_rtt_us=17 * MS), "path! 12, line|server 648"),
     "an upload in hardly more": (sent(71.2, 71.2), "path! 60, path|line 11.2"),
     "an upload of one round trip more": (sent(83.2, 83.2), "path! 12, path 48, path|line 23.2"),
-    "a window that costs one": (sent(83.2, 83.2, limited_us=12 * MS), "path! 12, path 48, path|server 23.2"),
+    "a window that costs one of three": (
+        waited(47.2, 47.2, request_bytes=30_000, limited_us=12 * MS),
+        "path! 12, path 12, path|server 23.2",
+    ),
     "of more": (sent(83.3, 83.3), "path! 12, path 17.988, line|server 53.312"),
     "a large one in two more": (large(1210), "path! 100, path 900, path|line 210"),
     "in more than two": (large(1221), "path! 100, path 612.091, line|server 508.909"),
@@ -263,6 +266,10 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
     "a body of far pieces": (
         came(900, 100_000, **far(100), **paused(0, flights=800)),
         "path 200, server|line 700",
+    ),
+    "with too few idle times for that": (
+        came(900, 100_000, **far(100), **paused(0, flights=549)),
+        "path 200, line|server 700",
     ),
     "a body that is far alone": (came(320, 100_000, **far(100)), "path 200, line|path 120"),
     "pauses on a path that has grown, perhaps": (
@@ -355,6 +362,12 @@ def test_a_silence_before_a_body_was_cut_off_is_told_from_a_second_on():
     steps = [step_of("xfer protocol", xfer=xfer, ended={"quiet_us": quiet * MS}) for quiet, xfer in known]
     said = "Nothing came for 1.0 s before that. try"
     assert [tool.accounted(step, 0).error.hint for step in steps] == [said, said, "try"]
+
+
+def test_what_came_before_is_looked_at_first_where_it_left_little():
+    late = [tool.accounted(step_of("connect timeout", connect=ms), 10**7).error.hint for ms in (1000, 999)]
+    assert late[0] == "What came before left connect only 1.0 s of that time. try"
+    assert "look there first; or give it more time" in late[1]
 
 
 some_us = st.integers(0, 10**8)
