@@ -248,6 +248,7 @@ ACCOUNTS: dict[str, tuple[dict[str, Any], str]] = {
         came(900, 100_000, **far(41), **paused(0, flights=70)),
         "path 70, line|server 830",
     ),
+    "one just near": (came(900, 100_000, **far(40), **paused(0, flights=70)), "path 80, line|server 820"),
     "far pieces": (came(900, 100_000, **far(100), **paused(0, flights=800)), "path 200, server|line 700"),
     "too few idle times for that": (
         came(900, 100_000, **far(100), **paused(0, flights=549)),
@@ -408,7 +409,7 @@ TOLD: dict[str, dict[str, Any]] = {
     "loss": {"connect": 1012, "connected": AGAIN},
     "loss of a request": waited(231, 231, **AGAIN),
     "loss of much": sent(960, 860, retransmits=3),
-    "loss of large packets": waited(700, 12, early_us=600 * MS, ended={"segment_in": 536}),
+    "loss of large packets": waited(1000, 300, **AGAIN, early_us=600 * MS, ended={"segment_in": 536}),
     "loss of a request and of parts": waited(300, 285, **AGAIN, early_us=12 * MS),
     "loss in a body": came(300, **paused(0, 0, lost=250)),
     "path": {"connect": 412, **waited(412, 412, ended={"rtt_us": 412 * MS})},
@@ -430,9 +431,9 @@ TOLD: dict[str, dict[str, Any]] = {
     "server or a loss": waited(242, 12),
     "server within this machine": waited(242, 12, connected={"segment": 32_768}),
     "server with parts that were here": waited(118, 12, early_us=9 * MS, disorder=1),
-    "server behind a proxy": waited(312, 12, route=PROXY, headers=REPORT),
+    "server behind a proxy": waited(312, 12, route=PROXY._replace(source="--proxy"), headers=REPORT),
     "upload": sent(2660, 2660, limited_us=280 * MS, acknowledged=300_000),
-    "upload that has grown": sent(660, 660, smoothed_rtt_us=120 * MS, acknowledged=300_000),
+    "upload that has grown": sent(760, 660, smoothed_rtt_us=120 * MS, acknowledged=300_000),
     "upload on a line": {**sent(1760, 1760, smoothed_rtt_us=40 * MS, acknowledged=300_000), **BEFORE},
     "pauses": came(4500, **paused(4100, 10, 454)),
     "pauses on a path that has grown": {**waited(120, 112), **came(900, **paused(800, 8, 101))},
@@ -490,8 +491,8 @@ server that delays an acknowledgment: the server, or what is behind it, took abo
 server or a loss: the server, or what is behind it, took about 230 ms, or its answer was lost
 server within this machine: the server, or what is behind it, took about 230 ms
 server with parts that were here: the server, or what is behind it, took about 97.0 ms, or its answer was lost
-server behind a proxy: the proxy (from https_proxy), the way behind it or the server took about 300 ms, or its
-  answer was lost; the server reports 53 ms itself (db); -x '' goes without it
+server behind a proxy: the proxy, the way behind it or the server took about 300 ms, or its answer was lost;
+  the server reports 53 ms itself (db)
 upload: sending 293.0 KB took 2.7 s: 902 kbit/s: the program there reads no faster, or its window is small
   (shut for 280 ms); or the line
 upload that has grown: sending 293.0 KB took 660 ms: 3.6 Mbit/s: the line, this machine's way out, or a path
@@ -580,9 +581,11 @@ def test_a_step_that_nothing_was_asked_for_repeats_no_other():
     again = first._replace(number=2, error=tool.Failure("redirect", "dns", "no", "try"))
     moved, ended = (again._replace(error=None, response=each) for each in (MOVED, first.response))
     posted = first._replace(request=first.request._replace(method="POST"))
-    chains = ((first, again), (first, ended), (posted, moved), (first, moved))
+    failed = again._replace(error=tool.Failure("network", "wait", "no", "try"))
+    chains = ((first, again), (first, ended), (posted, moved), (first, moved), (first, failed))
     told = [tool.loop_text(tool.Run(steps, False)) for steps in chains]
-    assert told == ["", "", "", "; step 2 asks what step 1 asked: a loop"]
+    assert told == ["", "", "", *["; step 2 asks what step 1 asked: a loop"] * 2]
+    assert tool.accounted(again._replace(route=PROXY), 0).error.hint == "try", "nor is it the proxy's"
 
 
 @pytest.mark.parametrize(
