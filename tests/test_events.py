@@ -57,6 +57,11 @@ def test_a_run_that_ends_in_another_way_than_the_one_before_is_an_event():
     ]
     earlier = run(2, 502)._replace(started_at=START - datetime.timedelta(hours=1))  # the clock was set back
     assert told([run(1), earlier]) == [(2, "status", "200 -> 502 (200 for 1 run, 0.0 ms)")]
+    gone = run(2, "network")
+    for phase, attempts in (("connect", ()), ("wait", gone.network.attempts)):  # a unix socket; one that lost
+        network, error = gone.network._replace(attempts=attempts), gone.error._replace(phase=phase)
+        text = f"200 -> failed in {phase} (200 for 1 run, 500 ms)"
+        assert told([run(1), gone._replace(network=network, error=error)]) == [(2, "status", text)]
 
 
 def shown_by(values):
