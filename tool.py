@@ -3243,7 +3243,7 @@ def rule_error(failure: TlsFailure) -> tuple[str, str]:
 
 def tls_reason(failure: TlsFailure) -> str:
     """Return why TLS failed: an alert as RFC 8446 section 6 names it, else OpenSSL's word, in upper case."""
-    text = re.sub(r"^\[[^\]]*\]\s*|\s*\(_ssl\.c:[0-9]+\)$", "", str(failure.error))
+    text = re.sub(r"^\[[^\]]*\]\s*|\s*\((_ssl\.c:[0-9]+|0x[0-9a-f]+)\)", "", str(failure.error))
     reason = failure.error.reason or text.upper().replace(" ", "_")
     alert = re.fullmatch(r"(?:SSLV3|TLSV1|TLSV13|SSL/TLS)_(?:ALERT_)?(\w+)", reason)
     return alert[1].lower() if alert else reason
