@@ -373,10 +373,9 @@ def clip(text: str, most: int = MAX_TEXT) -> str:
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
-def list_first(names: Sequence[str], most: int = MOST_LISTED) -> str:
+def list_first(names: Sequence[str], most: int = MOST_LISTED, between: str = ", ") -> str:
     """List the first of some names, with … where there are more."""
-    listed = ", ".join(names[:most])
-    return f"{listed}, …" if len(names) > most else listed
+    return between.join([*names[:most], "…"] if len(names) > most else names)
 
 
 class ToolError(Exception):
@@ -2509,6 +2508,11 @@ def cpu_times() -> tuple[int, int, int]:
     return time.perf_counter_ns(), had, waited
 
 
+def waited_for_cpu() -> int:
+    """Return for how many ns this thread has waited for a CPU so far."""
+    return cpu_times()[2]
+
+
 class Deadline:
     """When the time of -m is over for a run. Whatever waits asks `patience` for how long it may. What came in
     time counts, though this process slept since: each read has its time of arrival checked, what is sent the
@@ -2522,7 +2526,7 @@ class Deadline:
         self._parts = 0
         self.in_vain = 0  # ns that this thread waited for a CPU, only to find that nothing had come
         self._waited = 0  # ns that it had waited for one when the wait for what is to come began
-        self._in_vain_yet = False  # that wait goes on
+        self._goes_on = False  # that wait: the newest look was in vain
 
     def count(self) -> None:
         """Count a part of what has come: of chunks and frames of a byte one read may hold a second's work."""
@@ -2559,17 +2563,17 @@ class Deadline:
                 return events
             raise
         counted = longest != most  # what looks each millisecond has no time to count
-        if counted and not self._in_vain_yet:
-            self._waited = cpu_times()[2]
+        if counted and not self._goes_on:
+            self._waited = waited_for_cpu()
         events = poller.poll(math.ceil(longest))
-        self._in_vain_yet = counted and not events
-        if self._in_vain_yet:
+        self._goes_on = counted and not events
+        if self._goes_on:
             self.note_in_vain(0)
         return events
 
     def note_in_vain(self, late: int) -> None:
         """Note that nothing had come while this thread waited for a CPU, until `late` ns ago."""
-        waited = cpu_times()[2]
+        waited = waited_for_cpu()
         self.in_vain += max(0, waited - self._waited - late)
         self._waited = waited
 
@@ -5727,8 +5731,7 @@ class Chain:
         if idle:
             idle.ask_again(setup)
         way = idle or Way(setup)
-        _, _, waited = cpu_times()
-        if current.number == turn.number == 1 and waited > SHORT_OF_CPU_NS:
+        if current.number == turn.number == 1 and waited_for_cpu() > SHORT_OF_CPU_NS:
             # After a start that is all computing Linux would wake this thread a time slice late (EEVDF, from
             # 6.6 on). Device "naps before the clock": without it, where both cores are busy, the 95th
             # percentile of connect is 2.22 ms off instead of 0.13.
@@ -6450,7 +6453,7 @@ def attempts_text(step: Step) -> str:
                 alone = f"--resolve {place_text(*step.route.first_hop(step.request.url))}:{ip}"
             error = f"had not answered after {length_text(spent)}: dead or far, {alone} tells"
         told += [f"{ip} {IN_VAIN.get(error, error)}"] if error else []
-    return "; ".join(told[:3]) + ("; …" if told[3:] else "")
+    return list_first(told, 3, "; ")
 
 
 def charge_connect(step: Step, bill: Bill) -> None:
